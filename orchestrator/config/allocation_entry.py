@@ -23,10 +23,7 @@ class AllocationEntry(Settings):
 
     @classmethod
     def of(cls, written: Any) -> "AllocationEntry | None":
-        """What an experiment's `allocation` names; None for groups of one size.
-
-        Options are in a canonical form. Raises PolicyError.
-        """
+        """The allocation that an experiment names; None for groups of equal size."""
         name: Any = written
         options: Any = {}
         if isinstance(written, dict) and len(written) == 1:

@@ -47,7 +47,7 @@ class LoadedConfig:
     def error(self, problem: Problem) -> UserError:
         """A UserError at the file and line of a problem.
 
-        A setting that is an axis is at its axis, and at the value that the problem's axes have.
+        For a setting that is an axis, this is the line of the problem's value on that axis.
         """
         path: YamlPath = problem.path
         if len(path) > 2 and path[0] == "experiments":
@@ -68,7 +68,7 @@ class LoadedConfig:
         return self.config.experiments[name]
 
     def only_experiment(self, name: str | None) -> str:
-        """The name; None: that of the only experiment. Raises UserError where there are others."""
+        """The name, or the only experiment's for None. Raises UserError if there are several."""
         names = [*self.config.experiments]
         if name is None and len(names) != 1:
             known = ", ".join(names)
@@ -78,7 +78,7 @@ class LoadedConfig:
     def warnings(self, name: str) -> list[str]:
         """Valid settings that are probably mistakes, each with its line.
 
-        Those of an experiment, and paths that are not relative to the file.
+        Includes paths that are not relative to the file.
         """
         notes = [
             f"note: {self.error(Problem('path-in-current-folder', text, *path))}"
@@ -108,9 +108,9 @@ class LoadedConfig:
         return list(dict.fromkeys(notes))
 
     def check_packages(self, name: str) -> None:
-        """Raise UserError where trials need a package that is not installed here.
+        """Raise UserError if trials need a package that is not installed here.
 
-        `plan` only warns of it: a file for a cluster can be checked on another machine.
+        `plan` only warns, so that a file for a cluster can be checked on a different machine.
         """
         for axes, variant in self.experiment(name).variants:
             for problem in _missing_packages(name, variant, axes):
@@ -118,7 +118,7 @@ class LoadedConfig:
 
 
 def _missing_packages(name: str, variant: Experiment, axes: Mapping[str, Any]) -> list[Problem]:
-    """The settings of GRPO whose packages are not installed here."""
+    """The GRPO settings that need packages which are not installed here."""
     problems = []
     for setting, package in settings.missing_packages(variant.grpo).items():
         text = (
@@ -131,13 +131,13 @@ def _missing_packages(name: str, variant: Experiment, axes: Mapping[str, Any]) -
 
 
 def _misleading_noise(name: str, variant: Experiment, axes: Mapping[str, Any]) -> list[Problem]:
-    """Errors of the verifier under which correct completions are rewarded no more than others."""
+    """Verifier error rates with which correct completions are rewarded no more than wrong ones."""
     rates = variant.false_positive_rate, variant.false_negative_rate
     if sum(rates) < 1:
         return []
     text = (
         "with false_positive_rate {:g} and false_negative_rate {:g}, correct completions are "
-        "rewarded no more often than others: write rates whose sum is below 1"
+        "rewarded no more often than wrong ones: write rates with a sum below 1"
     )
     path = ("experiments", name, "false_positive_rate")
     return [Problem("misleading-noise", text.format(*rates), *path, axes=axes)]
@@ -160,7 +160,7 @@ def validated(
     lines: dict[YamlPath, int],
     notes: Mapping[YamlPath, str] = MappingProxyType({}),
 ) -> LoadedConfig:
-    """Validate what a file contains; `lines` are empty for one that was not written.
+    """Validate the content of a file; `lines` is empty for content without a file.
 
     Raises UserError for the first mistake.
     """
@@ -177,14 +177,14 @@ def validated(
     return loaded
 
 
-# Options of the tasks that ship with Decile which may be paths.
+# Options of Decile's own tasks that may be paths.
 PATH_OPTIONS = ("path", "train", "test", "math500_path")
 
 
 def resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     """Make relative paths relative to the folder, in place, before anything is validated.
 
-    One that exists in the current folder only is kept, with a note at its place in the file.
+    A path that exists only in the current folder is kept; the result has a note at its place.
     """
     notes: dict[YamlPath, str] = {}
     if not isinstance(content, dict):

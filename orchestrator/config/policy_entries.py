@@ -1,4 +1,4 @@
-"""Policies and the difficulty that they rank by, as a file names them."""
+"""Policies and the difficulty that they rank by, as written in the file."""
 
 import operator
 from typing import Any, Literal, Self
@@ -23,16 +23,16 @@ _DIFFICULTY = "write gold, agreement, {model: NAME}, {model: NAME, by: agreement
 
 
 class DifficultyEntry(Settings):
-    """Where the difficulty that a policy ranks by comes from, if not from its own model's golds.
+    """Source of the difficulty that a policy ranks by, if not its own model's pass rates.
 
-    Of a model of the file, the cell's own where `model` is None, or of a file.
+    Either a file, or a model of the file of experiments: the cell's own if `model` is None.
 
-    By agreement, a prompt's most frequent answer counts as its gold answer: the samples that give
-    it are its successes, other answers are wrong, and unparsed and truncated samples stay. It is
-    too high the fewer samples there are. `base_wrong` and `base_right` are refused. A file is
-    identified by its content; prompts that it lacks come last, in random order. The pass rates in
-    subsets and exports, and suspected golds, stay those of the cell's own model. `match_sizes`
-    needs one source for all policies.
+    With agreement, a prompt's most frequent answer counts as its gold answer: samples with this
+    answer are successes, other answers are wrong, and unparsed and truncated samples stay.
+    Agreement overestimates the pass rate, more so with fewer samples. `base_wrong` and `base_right`
+    are refused. A file is identified by its content; prompts that it lacks come last, in random
+    order. The pass rates in subsets and exports, and suspected golds, stay those of the cell's own
+    model. `match_sizes` needs one source for all policies.
     """
 
     model: str | None = None
@@ -41,7 +41,7 @@ class DifficultyEntry(Settings):
 
     @classmethod
     def of(cls, written: Any) -> "DifficultyEntry | None":
-        """What `difficulty` names; None for gold, the pass rates of the cell's own model."""
+        """The source that `difficulty` names; None for gold, the cell's own pass rates."""
         entry = {"by": written} if isinstance(written, str) else written
         names = {*entry} if isinstance(entry, dict) else set()
         known = names in ({"by"}, {"model"}, {"model", "by"}, {"file"})
@@ -58,7 +58,7 @@ class DifficultyEntry(Settings):
 
 
 def difficulty_option(text: str) -> "Difficulty":
-    """What a word of a command line says: gold, agreement, model:NAME, agreement:NAME or a file.
+    """A word of a command line: gold, agreement, model:NAME, agreement:NAME or a file.
 
     Raises UserError for an empty one.
     """
@@ -87,7 +87,7 @@ class PolicyEntry(Settings):
     difficulty: Difficulty | None = Field(
         default=None, exclude_if=operator.not_, examples=DIFFICULTIES
     )
-    """Where the difficulty that it ranks by comes from, in place of the experiment's."""
+    """Source of the difficulty that it ranks by, in place of the experiment's."""
 
     @field_validator("difficulty", mode="before")
     @classmethod
@@ -112,7 +112,7 @@ class PolicyEntry(Settings):
 
     @property
     def parts(self) -> tuple["PolicyEntry", "PolicyEntry | None"]:
-        """What selects prompts before training, and what chooses among them during it, if any."""
+        """The policy that selects before training, and the one that chooses during it, if any."""
         (static, of_static), online = policy_parts(self.policy, self.options)
         if online is None:
             return self.model_copy(update={"difficulty": None}), None
@@ -129,9 +129,9 @@ class PolicyEntry(Settings):
         return sorted(columns)
 
     def build(self) -> Policy:
-        """The static policy, anew each time: a user's own may keep a state."""
+        """A new static policy each time, since a user's own may keep state."""
         return Policy(self.policy, get_policy(self.policy, **self.options))
 
     def build_online(self) -> BuiltOnlinePolicy:
-        """The online policy, anew each time."""
+        """A new online policy each time."""
         return BuiltOnlinePolicy(self.policy, get_online_policy(self.policy, **self.options))

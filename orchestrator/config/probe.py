@@ -29,11 +29,11 @@ from orchestrator.sampling import ENGINES, Sampler, SamplingSettings, find_sampl
 from orchestrator.sampling.engine_args import ENGINE_ARGS, EngineArgs
 from orchestrator.storage.errors import shortened
 
-_MOST = 10**15  # of any number: bytes of memory are the largest
+_MOST = 10**15  # limit of all numbers; bytes of memory are the largest
 
 
 def engine_class(name: str) -> type[Sampler] | None:
-    """The class of a custom engine. None for a built-in one, which is heavy to import."""
+    """The class of a custom engine; None for a built-in one, which is slow to import."""
     if name in ENGINES:
         return None
     try:
@@ -43,7 +43,7 @@ def engine_class(name: str) -> type[Sampler] | None:
 
 
 def check_engine_args(engine: str, values: Mapping[str, Any], python: str | None = None) -> None:
-    """Raise a validation error, at its place in the block, for what the engine does not take.
+    """Raise a validation error, at its place in the block, for invalid engine arguments.
 
     `python` is the interpreter of the engine's own environment, if it has one.
     """
@@ -70,7 +70,7 @@ def check_engine_args(engine: str, values: Mapping[str, Any], python: str | None
 def declared_args(
     engine: str, spec: EngineArgs, site: Path | None = None
 ) -> Mapping[str, str] | None:
-    """Names that the engine takes -> annotations; None where its library is not installed."""
+    """Names that the engine takes -> annotations; None if its library is not installed."""
     if spec.library is None:
         return spec.arguments
     if not is_installed(engine, site):
@@ -114,7 +114,7 @@ def _own_engine_args(engine: str) -> EngineArgs:
 def _wrong_name(
     engine: str, spec: EngineArgs, known: Mapping[str, str] | None, name: str
 ) -> str | None:
-    """Why a name is not accepted and what to write instead; None if it is, or is not known."""
+    """Why a name is not accepted and what to write instead; None if it is accepted or unknown."""
     if name in spec.reserved:
         return f"{name} is not for engine_args: remove it ({spec.reserved[name]})"
     if known is None or name in known or spec.any_name:
@@ -136,7 +136,7 @@ def _wrong_name(
 def _expected(
     value: Any, annotation: str, words: Sequence[str], limits: tuple[float, float] | None
 ) -> str | None:
-    """The valid values of a setting, if the value is plainly not one of them."""
+    """The valid values of a setting, if the value is clearly not one of them."""
     if value is None:
         return "a value, or leave it out"
     if words and value not in words:
@@ -153,7 +153,7 @@ def _expected(
 
 
 def _bounded(value: Any) -> bool:
-    """Whether all numbers of a value, also inside lists and mappings, are finite and plausible."""
+    """Whether all numbers in a value, its lists and its mappings are finite and plausible."""
     if isinstance(value, list | dict):
         return all(map(_bounded, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, int | float) or -_MOST <= value <= _MOST
@@ -177,7 +177,7 @@ class Probe(Settings):
     max_completion_length: int = Field(default=256, ge=1, le=MAX_TOKENS)
     """Token limit per completion; a low limit makes every prompt look hard."""
     seed: Seed = 0
-    """Sampling seed; another seed is another probe."""
+    """Sampling seed; a different seed makes a different probe."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), strict=False, examples=[["Question:"]]
     )
@@ -187,7 +187,7 @@ class Probe(Settings):
     count_truncated: Literal["wrong", "exclude"] = "wrong"
     """Whether a completion cut at the token limit counts as wrong, or is left out."""
     engine: str = "transformers"
-    """transformers, vllm (its GPU or its CPU build), server (an OpenAI-compatible server), or
+    """transformers, vllm (the GPU or CPU build), server (an OpenAI-compatible server), or
     package.module:Class."""
     engine_args: dict[str, Any] = Field(default_factory=dict, examples=[{"max_model_len": 4096}])
     """Settings of the engine: vLLM's own names, or keyword arguments of your engine's `load`."""
@@ -209,7 +209,7 @@ class Probe(Settings):
 
     @property
     def gpus_per_sampler(self) -> int:
-        """GPUs that a sampler needs in the cluster: none where a server computes."""
+        """GPUs that a sampler needs in the cluster: 0 if a server computes."""
         return 0 if self.engine == "server" else self.gpus
 
     @property
@@ -239,11 +239,13 @@ class Evaluate(Settings):
     temperature: float = Field(default=1.0, ge=0, le=100)
     """Sampling temperature; 0 means greedy."""
     pass_at: tuple[Annotated[int, Field(ge=2)], ...] = Field(default=PASS_AT, strict=False)
-    """The k of pass@k; each needs at least k samples. By default, those that the samples allow."""
+    """The values of k for pass@k; each needs at least k samples. Default: those that the samples
+    allow."""
     greedy: bool = False
     """Also generate one answer per question at temperature 0."""
     ood: tuple[str, ...] = Field(default=(), strict=False, examples=[["arithmetic"]])
-    """Datasets whose test sets the base and the final model also answer (out-of-distribution)."""
+    """Datasets on whose test sets the base and the final model are also evaluated
+    (out-of-distribution)."""
     ood_samples: int | None = Field(default=None, ge=1, le=MAX_SAMPLES)
     """Completions per question of those test sets. Default: `samples`."""
     max_completion_length: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
@@ -252,7 +254,7 @@ class Evaluate(Settings):
     """Sampling seed, the same in every evaluation so that comparisons are paired."""
     engine: str | None = None
     """What generates the answers. Unset: the trainer's own model, during training. Set: an engine,
-    after training, with the base model loaded once and each checkpoint's adapter swapped in."""
+    after training; it loads the base model once and swaps in each checkpoint's adapter."""
     engine_args: dict[str, Any] = Field(
         default_factory=dict, examples=[{"gpu_memory_utilization": 0.8}]
     )

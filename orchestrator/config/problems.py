@@ -1,6 +1,6 @@
-"""What cannot work in a file of experiments: raised anywhere, given its line in one place. Pure.
+"""Problems of a file of experiments: raised anywhere, located at a line in one place. Pure.
 
-A check knows its setting, not the file. `LoadedConfig.located` turns a Problem into a UserError.
+A check has its setting, not the file. `LoadedConfig.located` turns a Problem into a UserError.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,11 @@ NO_AXES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Problem(ValueError):
-    """A setting that cannot work: what is wrong, and what to write instead.
+    """A setting that cannot work, with what is wrong and what to write instead.
 
-    `code` names the kind of mistake for programs. `path` leads to the setting from the block whose
-    check raises it; what calls the check adds where that block is (see `below`). `axes` are the
-    values of the combination that cannot work. A ValueError, because pydantic collects those of
+    code: the kind of mistake, for programs. path: from the block that is checked to the setting;
+    the caller of the check adds the block's own path (see `below`). axes: the values of the
+    combination that cannot work. It is a ValueError because pydantic collects ValueErrors of
     validators, with the path of the block.
     """
 
@@ -32,7 +32,7 @@ class Problem(ValueError):
 
 @contextmanager
 def below(*path: str | int, axes: Mapping[str, Any] = NO_AXES) -> Iterator[None]:
-    """What is raised in this block is at `path`, and holds for these values of axes."""
+    """Problems raised in this block are at `path`, and apply to these values of axes."""
     try:
         yield
     except Problem as problem:

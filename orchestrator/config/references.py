@@ -1,6 +1,6 @@
-"""What an experiment names, and whether it works together: checked when the file is read. Pure.
+"""Checks of the names in an experiment, and of settings that must fit each other. Pure.
 
-What depends on the prompts of a pool is checked by `planning.checks`.
+They run when the file is read. Checks of the prompts of a pool are in `planning.checks`.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ def check_references(config: Config) -> None:
 
 
 def _check_names(config: Config, experiment: Experiment) -> None:
-    """The models, data sets and policies of the grid exist."""
+    """Raise Problem unless the models, data sets and policies of the grid exist."""
     grid = experiment.grid
     for index, model in enumerate(grid.model):
         if model not in config.models:
@@ -60,14 +60,14 @@ def _check_dataset(config: Config, name: str) -> None:
 
 
 def _check_test_sets(config: Config, experiment: Experiment) -> None:
-    """The out-of-distribution test sets exist."""
+    """Raise Problem unless the out-of-distribution test sets exist."""
     for index, dataset in enumerate(experiment.evaluate.ood):
         with below("evaluate", "ood", index):
             _check_dataset(config, dataset)
 
 
 def _check_quantization(config: Config, experiment: Experiment) -> None:
-    """A model that is loaded in 4 bits is not quantized by the engine as well."""
+    """Raise Problem if the engine would also quantize a model that is loaded in 4 bits."""
     for block, settings in experiment.sampled.items():
         for index, model in enumerate(experiment.grid.model):
             if config.models[model].load_in_4bit and "quantization" in settings.engine_args:
@@ -79,7 +79,7 @@ def _check_quantization(config: Config, experiment: Experiment) -> None:
 
 
 def _check_vllm(config: Config, experiment: Experiment) -> None:
-    """The models that are trained on rollouts of vLLM are those that it draws with."""
+    """Raise Problem if vLLM would draw rollouts with a different model than the trained one."""
     if not experiment.grpo_settings.use_vllm:
         return
     for name in experiment.grid.model:
@@ -90,7 +90,7 @@ def _check_vllm(config: Config, experiment: Experiment) -> None:
 
 
 def _check_online_policies(config: Config, experiment: Experiment) -> None:
-    """Policies that choose the prompts of every update can do so."""
+    """Raise Problem if policies that choose the prompts of every update cannot do so."""
     for index, policy in enumerate(experiment.grid.policy):
         with below("grid", "policy", index):
             _check_online_policy(config, experiment, policy)
@@ -125,7 +125,7 @@ def _check_online_policy(config: Config, experiment: Experiment, policy: str) ->
 
 
 def _check_difficulty_entry(config: Config, policy: PolicyEntry) -> None:
-    """A policy's own difficulty is that of a known model, and decides its prompts."""
+    """Raise Problem unless a policy's own difficulty is of a known model and has an effect."""
     if policy.difficulty is None:
         return
     _check_model(config, DifficultyEntry.of(policy.difficulty))
@@ -143,7 +143,7 @@ def _check_model(config: Config, difficulty: DifficultyEntry | None) -> None:
 
 
 def _check_difficulty(config: Config, experiment: Experiment) -> None:
-    """The policies can rank by the difficulty that they are given."""
+    """Raise Problem if policies cannot rank by the difficulty that they are given."""
     with below("difficulty"):
         _check_model(config, DifficultyEntry.of(experiment.difficulty))
     ranked: dict[str, DifficultyEntry | None] = {}  # by the policies that rank by it
@@ -156,7 +156,7 @@ def _check_difficulty(config: Config, experiment: Experiment) -> None:
         if needs == "first" and difficulty and difficulty.by == "agreement":
             message = (
                 f"policy {name!r} reads whether each prompt's first sample is correct, which "
-                "agreement does not say: write another policy, or difficulty: gold"
+                "agreement cannot tell: write another policy, or difficulty: gold"
             )
             raise Problem("no-first-sample", message, "grid", "policy", index)
         served = experiment.probe.engine_args.get("model")
@@ -174,7 +174,7 @@ def _check_difficulty(config: Config, experiment: Experiment) -> None:
 
 @below("allocation")
 def _check_allocation(config: Config, experiment: Experiment) -> None:
-    """The completions of an update can be divided under these settings."""
+    """Raise Problem if the completions of an update cannot be divided under these settings."""
     if (rule := experiment.allocation_entry) is None:
         return
     batch, allocation = experiment.batch, rule.build()
@@ -199,11 +199,11 @@ def _check_allocation(config: Config, experiment: Experiment) -> None:
         if online and online.build_online().discards:
             raise Problem(
                 "discards-and-divides",
-                f"policy {policy!r} discards groups, and allocation {rule.rule!r} divides those of "
-                "an update: write one of the two",
+                f"policy {policy!r} discards groups, so allocation {rule.rule!r} cannot divide "
+                "those of an update: write one of the two",
             )
-    # The rule once divides an update of prompts that are unknown, never, half and always solved:
-    # options that cannot share out the rollouts of an update show here.
+    # Try the rule on an update with prompts that are unknown, never, half and always solved, to
+    # find options that cannot divide the rollouts of an update.
     rates = np.resize([np.nan, 0.0, 0.5, 1.0], batch.prompts_per_update)
     no_counts = np.zeros(len(rates), np.int64)
     groups = Groups(

@@ -1,6 +1,6 @@
-"""The whole of experiments.yaml: its blocks, and what the names in an experiment stand for.
+"""The schema of experiments.yaml: its blocks, and the entries that names in an experiment refer to.
 
-Every model forbids unknown keys, and every message says what is wrong and what to write instead.
+Every model forbids unknown keys. Every message states what is wrong and what to write instead.
 """
 
 import re
@@ -18,7 +18,7 @@ from orchestrator.storage.errors import shortened
 from policies import PolicyError, policy_parts
 from tasks import find_task
 
-# Names become file names in the storage, and stand in claims, metrics and figures.
+# Names become file names in the storage, and appear in claims, metrics and figures.
 _NAME = re.compile(r"(?!.*\.\.)\w[\w.+-]{0,79}")
 
 
@@ -39,7 +39,7 @@ class Config(Settings):
     @model_validator(mode="before")
     @classmethod
     def _named_shares(cls, content: Any) -> Any:
-        """Write the policies that a mixture names out, each with its options."""
+        """Write out the policies that a mixture names, each with its options."""
         policies = content.get("policies") if isinstance(content, dict) else None
         if not isinstance(policies, dict):
             return content
@@ -89,9 +89,9 @@ class Config(Settings):
 
 
 def _written_out(entry: Any, policies: Mapping[str, Any]) -> Any:
-    """A mixture whose shares name no entry of `policies`; any other entry as it is.
+    """A mixture with the named entries of `policies` written out; any other entry unchanged.
 
-    Raises Problem for a share that ranks by a difficulty of its own.
+    Raises Problem if a share has a difficulty of its own.
     """
     options = entry.get("options") if isinstance(entry, dict) else None
     if not isinstance(options, dict) or entry.get("policy") != "mixture":
@@ -107,7 +107,7 @@ def _written_out(entry: Any, policies: Mapping[str, Any]) -> Any:
                 named.get("options", {}) if isinstance(named, dict) and "policy" in named else None
             )
             if isinstance(named, dict) and "difficulty" in named:
-                message = f"the difficulty of {name} is not read in a mixture: write it beside it"
+                message = f"the difficulty of {name} is ignored in a mixture: write it beside it"
                 raise Problem("difficulty-of-a-part", message, "options", "shares")
             if isinstance(named, dict) and isinstance(own, dict):
                 settings = share if isinstance(share, dict) else {"share": share}
@@ -118,5 +118,5 @@ def _written_out(entry: Any, policies: Mapping[str, Any]) -> Any:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of the file, with which editors complete and check it (kept in docs/)."""
+    """The JSON schema of the file, for completion and checks in editors (stored in docs/)."""
     return Config.model_json_schema()

@@ -8,12 +8,12 @@ from orchestrator.config.problems import Problem
 from orchestrator.config.wording import one_of
 from orchestrator.storage.errors import shortened
 
-# Upper limits are far above any useful value: a typing error must not fill a disk or a queue.
+# Upper limits are far above any useful value: a typo must not fill a disk or a queue.
 MAX_SAMPLES = 10_000
 MAX_TOKENS = 1_000_000
 MAX_UPDATES = 10_000_000
 MAX_RESOURCES = 100_000  # CPUs, GPUs or workers
-MAX_WAIT = 7 * 24 * 3600  # seconds of one worker for another
+MAX_WAIT = 7 * 24 * 3600  # seconds that one worker waits for another
 MAX_LISTED = 1_000  # values of an axis of the grid
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # NumPy's and transformers' limit
 

@@ -1,4 +1,4 @@
-"""The first experiments.yaml for data of one's own: commented, and valid as it is. Pure."""
+"""The first experiments.yaml for the user's own data: commented, and valid as written. Pure."""
 
 import json
 import re
@@ -12,10 +12,10 @@ from orchestrator.config.entries import ModelEntry
 from orchestrator.config.experiment import GRID_AXES
 from orchestrator.plugins.counts import counted
 
-# learnable takes prompts that are never solved last: many of these have a wrong gold answer.
-# random and full, the whole pool at equal updates, are what the others must beat.
+# learnable takes prompts that are never solved last: many of these have a wrong gold answer. random
+# and full (the whole pool at equal updates) are the baselines.
 POLICIES = ("hard", "learnable", "middle", "easy", "random", "full")
-WITHOUT_GOLDS = ("least_agreed", "most_agreed", "random")  # where gold answers come later
+WITHOUT_GOLDS = ("least_agreed", "most_agreed", "random")  # if gold answers come later
 SEEDS = (0, 1, 2)
 GROUP = 8  # completions of a prompt in an update
 PROMPTS_PER_UPDATE = 8
@@ -36,7 +36,7 @@ _REMARKS = {
     "answers": "gold answers may come later: labels: FILE beside options",
     "kinds": "only rows whose answers need one of these markers",
     "unwrap": "questions are rendered in a chat template, and taken out of it",
-    "prompt": "the questions say how to answer",
+    "prompt": "the questions contain instructions for the answer",
     "grid.policy": "more: decile ls policies",
     "seed": "one seed cannot decide between policies",
     "probe.samples": "completions per training prompt",
@@ -54,7 +54,7 @@ _REMARKS = {
 
 @dataclass(frozen=True)
 class Starter:
-    """What the file says; `remarks` are further comments, by setting.
+    """The content of the file; `remarks` are further comments, by setting.
 
     The experiment has the name of the dataset.
     """
@@ -78,7 +78,7 @@ class Starter:
 
     @property
     def policies(self) -> Sequence[str]:
-        """Those of the grid."""
+        """The policies of the grid."""
         return WITHOUT_GOLDS if self.options.get("answers") == "optional" else POLICIES
 
     def content(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Starter:
 def _lines(
     block: Mapping[str, Any], remarks: Mapping[str, str], of: str = "", indent: str = ""
 ) -> Iterator[str]:
-    """A block `of` the file; settings that are empty are left out."""
+    """A block `of` the file, without empty settings."""
     for name, value in block.items():
         setting = f"{indent}{scalar(name)}:"
         if isinstance(value, dict) and name not in _ON_ONE_LINE:

@@ -1,8 +1,8 @@
 """What TRL's rollouts with vLLM (`use_vllm`) cannot do, from the sources of TRL 1.16. Pure.
 
-Some of it fails after the probe, some trains in silence on the rollouts of another policy. Names of
-files are those of TRL unless another library is named. TRL gives vLLM the base weights with the
-adapter merged into them, and never an adapter: vLLM's limits on LoRA ranks do not apply.
+Some of it fails after the probe, some silently trains on the rollouts of a different policy. File
+names are TRL's unless another library is named. TRL gives vLLM the base weights with the adapter
+merged into them, never an adapter, so vLLM's limits on LoRA ranks do not apply.
 """
 
 import re
@@ -12,9 +12,9 @@ from typing import Any
 from orchestrator.config.problems import Problem
 from orchestrator.config.wording import shown
 
-# Settings with which vLLM draws from another distribution than the one that the trainer computes
-# log-probabilities of, and the values of each that change nothing. vLLM returns those of its own
-# (logprobs_mode="processed_logprobs", generation/vllm_generation.py), the trainer only divides by
+# Settings with which vLLM draws from a different distribution than the trainer's, and the values of
+# each that change nothing. vLLM returns log-probabilities of its own distribution
+# (logprobs_mode="processed_logprobs", generation/vllm_generation.py); the trainer only divides by
 # the temperature, so importance ratios fall with the length: e^-.010 per token at top_p .95.
 _DISTRIBUTION: dict[str, tuple[Any, ...]] = {
     "top_p": (1,),
@@ -23,7 +23,7 @@ _DISTRIBUTION: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "vllm_structured_outputs_regex": (None,),
 }
-# PEFT's settings of adapters whose merged weights are not the adapted model, and what happens.
+# PEFT settings with which the merged weights differ from the adapted model, and the effect.
 _UNMERGED = {
     # The copies of a layer share one parameter, which named_parameters() has once.
     "layer_replication": "vLLM would draw without the replicated layers",
@@ -43,9 +43,9 @@ _EMBEDDINGS = ("lm_head", "model.embed_tokens", "transformer.wte", "gpt_neox.emb
 def vllm_problem(
     grpo: Mapping[str, Any], *, gpus: float, workers: int, cells: int
 ) -> Problem | None:
-    """The first setting of an experiment that its rollouts with vLLM do not allow.
+    """The first setting of an experiment that rollouts with vLLM do not allow.
 
-    `grpo` has all settings, `gpus` are those of a worker, and `cells` those of the grid.
+    grpo: all settings. gpus: per worker. cells: the number in the grid.
     """
     if not grpo.get("use_vllm"):
         return None
@@ -77,7 +77,7 @@ def _placement_problem(
         # where less is free; v1/worker/gpu_worker.py requires that no other process frees memory.
         return Problem(
             "vllm-on-part-of-a-gpu",
-            f"gpus is {gpus:g}, and a vLLM engine in the trainer's process takes "
+            f"gpus is {gpus:g}, but a vLLM engine in the trainer's process takes "
             "vllm_gpu_memory_utilization of the whole GPU, whatever other cells use: write "
             "gpus: 1, or grpo: {use_vllm: false}",
             "resources",
@@ -94,12 +94,12 @@ def _placement_problem(
         )
     if not colocated and cells > 1:
         # vLLM's distributed/weight_transfer/nccl_engine.py has one `model_update_group`: a second
-        # trainer replaces it, so the first one waits for ever, or gets the second's completions.
+        # trainer replaces it, so the first one waits forever, or gets the second's completions.
         return Problem(
             "vllm-server-for-several-cells",
             f"the {cells:,} cells of the grid would send their weights to one vLLM server, which "
-            "has space for those of one: write vllm_mode: colocate, or an experiment and a server "
-            "for each cell",
+            "holds the weights of one cell: write vllm_mode: colocate, or an experiment and a "
+            "server for each cell",
             "grpo",
             "vllm_mode",
         )
@@ -122,7 +122,7 @@ def _sampling_problem(grpo: Mapping[str, Any], *, colocated: bool) -> Problem | 
         if corrected and name in grpo and grpo[name] not in neutral:
             return Problem(
                 "vllm-importance-ratio",
-                f"{name} is {shown(grpo[name])}, which changes vLLM's log-probabilities and not "
+                f"{name} is {shown(grpo[name])}, which changes vLLM's log-probabilities but not "
                 "the trainer's, so that the importance ratio scales the loss of long completions "
                 f"towards 0: leave {name} out, or write vllm_importance_sampling_correction: false",
                 "grpo",
@@ -130,11 +130,11 @@ def _sampling_problem(grpo: Mapping[str, Any], *, colocated: bool) -> Problem | 
             )
     if grpo.get("generation_kwargs"):
         # They override SamplingParams in generation/vllm_generation.py: with {seed: 0}, all
-        # completions of a group are one and the same.
+        # completions of a group are identical.
         return Problem(
             "vllm-generation-kwargs",
-            "they replace what TRL passes to vLLM for every completion (with a seed, a group is "
-            "one completion many times): remove generation_kwargs, or write use_vllm: false",
+            "they replace what TRL passes to vLLM for every completion (with a seed, all "
+            "completions of a group are equal): remove generation_kwargs, or write use_vllm: false",
             "grpo",
             "generation_kwargs",
         )
@@ -161,9 +161,9 @@ def _sampling_problem(grpo: Mapping[str, Any], *, colocated: bool) -> Problem | 
 
 
 def model_problem(lora: Mapping[str, Any], *, in_4bit: bool) -> Problem | None:
-    """What vLLM would draw rollouts with in place of the adapted model; None if it is that one.
+    """Why vLLM would not draw rollouts with the adapted model; None if it would.
 
-    `lora` has all settings of the adapter, and a problem's path is below the experiment.
+    lora: all settings of the adapter. The problem's path is below the experiment.
     """
     if in_4bit:
         # PEFT quantizes the merged weights again (tuners/lora/bnb.py), which is coarser than what
@@ -196,7 +196,7 @@ def model_problem(lora: Mapping[str, Any], *, in_4bit: bool) -> Problem | None:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether PEFT's pattern of `target_modules` is that of a layer; a broken one is none."""
+    """Whether PEFT's `target_modules` pattern matches a layer; an invalid pattern does not."""
     try:
         return re.fullmatch(pattern, name) is not None
     except re.error:
@@ -204,7 +204,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def vllm_warnings(grpo: Mapping[str, Any]) -> dict[str, str]:
-    """By setting of `grpo`, what is valid and may train on the rollouts of another policy."""
+    """Setting of `grpo` -> why it may train on the rollouts of a different policy, though valid."""
     if not grpo.get("use_vllm"):
         return {}
     warnings = {

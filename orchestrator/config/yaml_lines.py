@@ -1,7 +1,7 @@
 """Safe YAML with the line of every key and value.
 
-Keys are strings. Of YAML 1.1's types only those of JSON remain: 2001-01-01 and 1:30 are strings, as
-in YAML 1.2, and tags such as !!binary are refused.
+Keys are strings. Only JSON's types are read: 2001-01-01 and 1:30 are strings, as in YAML 1.2, and
+tags such as !!binary are refused.
 """
 
 import re
@@ -16,9 +16,9 @@ from tasks import TaskError
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
 YamlPath = tuple[str | int, ...]
-MAX_VALUES = 100_000  # of a file with its aliases expanded; nested aliases grow exponentially
-MAX_DEPTH = 100  # of nesting; libyaml's parser overflows the stack at some thousands
-MAX_DIGITS = 1_000  # of a whole number, else it is text; Python prints and reads at most 4,300
+MAX_VALUES = 100_000  # in a file with its aliases expanded; nested aliases grow exponentially
+MAX_DEPTH = 100  # of nesting; libyaml's parser overflows the stack at a few thousand
+MAX_DIGITS = 1_000  # of a whole number; longer ones are text; Python converts at most 4,300
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
 _NUMBERS = {  # YAML 1.1's, without base 60 and octal numbers that look decimal
@@ -28,7 +28,7 @@ _NUMBERS = {  # YAML 1.1's, without base 60 and octal numbers that look decimal
     r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
 }
 _INDENT = "indent all keys of a block equally, with spaces, and write each as KEY: VALUE"
-# The parser's words ("did not find expected key") describe its own state; the usual causes of it.
+# The parser's messages ("did not find expected key") describe its state; these are usual causes.
 _CAUSES = {
     "flow mapping.*expected ',' or '}'": "the { of this line is not closed, or a comma is missing: "
     "write {KEY: VALUE, KEY: VALUE}",
@@ -39,17 +39,17 @@ _CAUSES = {
     "quoted scalar.*(escape|hexdec)": "a backslash starts an escape in double quotes: write \\\\ "
     "for a backslash, or use single quotes",
     "mapping values are not allowed": "a second ': ' in one value, or a line that is indented too "
-    "deep: indent the line like its neighbours, or put a text with ': ' in quotes",
+    "far: indent the line like its neighbours, or put a text with ': ' in quotes",
     "expected ':'": "a key without a colon: write KEY: VALUE, with a space after the colon",
     "sequence entries|'-' indicator": "a list starts below its key: write '- ' before every item, "
     "with the same indentation, or [VALUE, VALUE]",
     "expected key|block key|document": f"the line does not fit the block around it: {_INDENT}",
 }
-_OTHER = f"put texts that hold any of :#[]{{}}&*!|>%@` in quotes; {_INDENT}"
+_OTHER = f"put texts that contain any of :#[]{{}}&*!|>%@` in quotes; {_INDENT}"
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """Valid YAML that is not read, as `problem` says."""
+    """Valid YAML that Decile does not accept, for the reason in `problem`."""
 
     def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(problem=problem, problem_mark=mark)
@@ -71,7 +71,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.lines: dict[YamlPath, int] = {(): 1}  # from 1; of merged keys (`<<`), the anchor's
-        self._visited = 0  # values, an alias's as often as it is used
+        self._visited = 0  # values; those of an alias count at each use
 
     def value(self, node: yaml.Node, path: YamlPath, depth: int = 0) -> Any:
         """The value of a node, which is at `path`; adds the lines of all paths below it."""
@@ -129,7 +129,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             raise _Refused(problem, node.start_mark)
 
 
-_Loader.add_constructor(_MERGE, yaml.SafeLoader.construct_yaml_str)  # << that is no key
+_Loader.add_constructor(_MERGE, yaml.SafeLoader.construct_yaml_str)  # << that is not a key
 for _tag, _pattern in _NUMBERS.items():
     _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list("-+.0123456789"))
 
@@ -137,8 +137,7 @@ for _tag, _pattern in _NUMBERS.items():
 def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
     """The file's content, and the line (from 1) of every path of keys and indices in it.
 
-    Raises UserError where it cannot be read, and with the line of what is not valid YAML, or of a
-    duplicate key.
+    Raises UserError if it cannot be read, and with the line of invalid YAML or of a duplicate key.
     """
     try:
         data = read_bytes(file, MAX_SETTINGS)
@@ -167,7 +166,7 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
 
 def parsed(text: str) -> tuple[Any, dict[YamlPath, int]]:
     """The content of a text and its lines, as `load` reads them. Raises yaml.YAMLError."""
-    if half := re.search("[\ud800-\udfff]", text):  # of a command line that is not UTF-8
+    if half := re.search("[\ud800-\udfff]", text):  # from a command line that is not UTF-8
         raise yaml.reader.ReaderError("", half.start(), ord(half[0]), "utf-8", "half a character")
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):  # without recursion
@@ -176,7 +175,7 @@ def parsed(text: str) -> tuple[Any, dict[YamlPath, int]]:
         if depth > MAX_DEPTH:
             raise _too_deep(event.start_mark)
         if getattr(event, "tag", None):
-            problem = "tags (!) are not used: remove it, or put the text in quotes"
+            problem = "tags (!) are not supported: remove it, or put the text in quotes"
             raise _Refused(problem, event.start_mark)
     loader = _Loader(text)
     root = loader.get_single_node()
