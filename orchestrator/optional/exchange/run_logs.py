@@ -60,7 +60,6 @@ _STEP = re.compile(r"step_?(\d+)|(\d+)")
 _NEEDED = dict(zip(("update", "prompt", "reward"), NEEDS["diagnose"], strict=True))
 _DESCRIBED = ("gold", "source", "version")  # fields of `Rollout`, and roles but for the first
 _COUNTED = ("tokens", "truncated", "advantage")  # of tables; other logs have names of their own
-_OF_REWARD = "the reward, if it is 0 and 1"
 _PREFERENCES = {"rewards/chosen", "rewards/margins", "logps/chosen"}  # metrics of DPO and others
 _EXACT = 1e-4  # relative error up to which logged rewards are the weighted sum of their functions
 
@@ -152,8 +151,6 @@ class Layout(NamedTuple):
 
     `files` are patterns below a folder, of which the first that matches counts; `fields` are those
     of a row of JSON lines by which it is known. `spread`: a run's files are in several folders.
-    For the reference: `versions` that were read, what the trainer `writes`, and which of its values
-    are `correctness`.
     """
 
     name: str
@@ -161,9 +158,6 @@ class Layout(NamedTuple):
     fields: str
     rollouts: Callable[[Path], Iterator[Rollout]]
     spread: bool = False
-    versions: str = ""
-    writes: str = ""
-    correctness: str = _OF_REWARD
 
     @property
     def keys(self) -> frozenset[str]:
@@ -277,10 +271,10 @@ def _note_missing(
                 raise UserError(f"{path}: {'; '.join(notes.lines())}: write rewards as numbers")
             raise UserError(f"{path} holds no reward: {remedy}")
     elif 0 < without < len(rollouts):
-        notes.append(f"no reward in {without:,} of {counted(len(rollouts), 'completion')}")
+        notes.append(f"{without:,} of {len(rollouts):,} completions have no reward")
     unmarked = sum(rollout.correct is None for rollout in rollouts)
     if without < unmarked < len(rollouts):  # where marks are rewards, they are the same
-        notes.append(f"no correctness in {unmarked:,} of {counted(len(rollouts), 'completion')}")
+        notes.append(f"{unmarked:,} of {len(rollouts):,} completions have no correctness")
 
 
 def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
@@ -438,8 +432,7 @@ def _in_one_count(rollouts: Sequence[Rollout], notes: Remarks) -> list[Rollout]:
     if restarts:
         notes.append(f"updates are counted from the first again {counted(restarts, 'time')}")
     if not kept.all():
-        replaced = counted(int((~kept).sum()), "completion")
-        notes.append(f"left out, because a resumed run replaces them: {replaced}")
+        notes.append(f"{(~kept).sum():,} completions are left out: a resumed run replaces them")
     numbered = zip(rollouts, update.tolist(), kept, strict=True)
     return [rollout._replace(update=number) for rollout, number, keep in numbered if keep]
 
@@ -697,99 +690,25 @@ def _open_instruct(file: Path) -> Iterator[Rollout]:
         )
 
 
+TRL = Layout("TRL", "completions_*.parquet", "", _trl)
+SWIFT = Layout("ms-swift", "completions.jsonl", "step, prompt, completion, advantages", _swift)
+VERIFIERS = Layout("verifiers", "results.jsonl", "prompt, completion, reward", _verifiers)
 _PRIME_FILES = "train/all/traces.jsonl, traces.jsonl"
 _TOKENS = "prompt_idx, prompt_tokens, response_tokens"
-TRL = Layout(
-    "TRL",
-    "completions_*.parquet",
-    "",
-    _trl,
-    versions="0.14 to 1.16",
-    writes="`trainer_state.json` of the newest checkpoint; from 0.28 on `completions/*.parquet` "
-    "(`log_completions=True`, `logging_steps=1`)",
-    correctness="a reward function of 0 and 1",
-)
-SWIFT = Layout(
-    "ms-swift",
-    "completions.jsonl",
-    "step, prompt, completion, advantages",
-    _swift,
-    versions="3, 4",
-    writes="`logging.jsonl`, `completions.jsonl`",
-    correctness="a reward function of 0 and 1",
-)
-VERIFIERS = Layout(
-    "verifiers",
-    "results.jsonl",
-    "prompt, completion, reward",
-    _verifiers,
-    writes="`results.jsonl`, an evaluation without updates",
-)
 LAYOUTS = (
     TRL,
+    Layout("prime-rl", _PRIME_FILES, "traces, task, run", _prime, spread=True),
+    Layout("rLLM", "train_step_*/episode_*.json", "", _rllm, spread=True),
     Layout(
-        "prime-rl",
-        _PRIME_FILES,
-        "traces, task, run",
-        _prime,
-        spread=True,
-        versions="0.7",
-        writes="`rollouts/step_N/train/all/traces.jsonl`, `metrics.jsonl`",
+        "AReaL", "rollout/*/*.jsonl", "tail_version, prompt_len, completion", _areal, spread=True
     ),
-    Layout(
-        "rLLM",
-        "train_step_*/episode_*.json",
-        "",
-        _rllm,
-        spread=True,
-        writes="`episodes/train_step_N_epoch_E/`",
-        correctness="`is_correct`",
-    ),
-    Layout(
-        "AReaL",
-        "rollout/*/*.jsonl",
-        "tail_version, prompt_len, completion",
-        _areal,
-        spread=True,
-        writes="`rollout/V/T.jsonl`",
-    ),
-    Layout(
-        "open-instruct",
-        "*_rollouts_[0-9]*.jsonl",
-        _TOKENS,
-        _open_instruct,
-        writes="`RUN_rollouts_N.jsonl`; by default without groups of equal rewards, so that all "
-        "look live",
-    ),
-    Layout(
-        "verl",
-        "[0-9]*.jsonl",
-        "input, output, score",
-        _verl,
-        versions="0.5 to 0.9",
-        writes="the folders `trainer.rollout_data_dir` and `validation_data_dir` (with `val` in "
-        "its name), `PROJECT/EXPERIMENT.jsonl` of its file logger",
-        correctness="`acc`, or a score of 0 and 1, or of −1 and 1",
-    ),
+    Layout("open-instruct", "*_rollouts_[0-9]*.jsonl", _TOKENS, _open_instruct),
+    Layout("verl", "[0-9]*.jsonl", "input, output, score", _verl),
     VERIFIERS,
-    Layout(
-        "NeMo-RL",
-        "train_data_step*.jsonl",
-        "content, rewards, input_lengths",
-        _nemo,
-        writes="`train_data_stepN.jsonl`",
-    ),
+    Layout("NeMo-RL", "train_data_step*.jsonl", "content, rewards, input_lengths", _nemo),
     SWIFT,
 )
-TABLE = Layout(
-    "table",
-    "",
-    "",
-    _table,
-    writes="any table with `update`, `prompt` and `reward`; optionally `correct`, `tokens`, "
-    "`truncated`, `completion`, `group`, `advantage`, `gold`, `source`, `version`",
-    correctness="`correct`",
-)
+TABLE = Layout("table", "", "", _table)
 
 
 def _utf8(text: str) -> str:

@@ -100,8 +100,8 @@ def test_the_recipes_of_the_pages_run(tmp_path: Path) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (tmp_path / "questions.jsonl").write_text(text)
     [(_, chosen), (_, train), (_, loop), (_, printed)] = section(TRAINERS, "Several seeds")
-    assert "max_steps=20" in train and "seed in 0 1 2" in loop
-    (tmp_path / "train.py").write_text(train.replace("max_steps=20", "max_steps=2"))
+    assert "max_steps=10" in train and "seed in 0 1 2" in loop
+    (tmp_path / "train.py").write_text(train.replace("max_steps=10", "max_steps=2"))
     for line in chosen.splitlines():
         run_here(sweeps.command(*line.split()[1:]), tmp_path)
     files: dict[str, list[str]] = {"hard": [], "random": []}

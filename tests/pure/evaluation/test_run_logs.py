@@ -24,6 +24,7 @@ from orchestrator.cli.main import main
 from orchestrator.evaluation.diagnosis import CHECKS, diagnose
 from orchestrator.evaluation.run_facts import Facts
 from orchestrator.evaluation.run_log import METRICS, RunLog
+from orchestrator.optional.exchange.log_formats import FORMATS
 from orchestrator.optional.exchange.run_logs import LAYOUTS, Rollout, completions_of, read_logs
 from orchestrator.storage.errors import UserError
 
@@ -49,8 +50,9 @@ def test_every_trainers_log_gives_the_same_groups(layout: str, tmp_path: Path) -
     assert facts.updates.tolist() == updates
 
 
-def test_every_layout_has_a_writer_here() -> None:
+def test_every_layout_has_a_writer_here_and_a_row_in_the_reference() -> None:
     assert {layout.name for layout in LAYOUTS} == {*WRITERS, "open-instruct"}
+    assert {*FORMATS} == {layout.name for layout in LAYOUTS} | {"table"}
 
 
 def test_open_instruct_says_no_correctness_without_binary_rewards(tmp_path: Path) -> None:
