@@ -34,12 +34,12 @@ from tasks.reward_functions import reward_function
 
 @dataclass(frozen=True)
 class Part:
-    """To what a field belongs; every field of a specification declares it in its annotation.
+    """What a field is part of; every field of a specification declares it in its annotation.
 
     of: the identity that hashes the field, or "" with the reason why none does. hashed: the entries
-    of the identity that its value makes; by default one, under `key` or the field's name. shown:
-    what people see of it, in MLflow and in `decile plan`, by the names of the experiment file; by
-    default the value, under `name` or the field's.
+    that its value adds to the identity; by default one, under `key` or the field's name. shown: the
+    entries in MLflow and `decile plan`, by the names of the experiment file; by default the value,
+    under `name` or the field's name.
     """
 
     of: Literal["probe", "subset", "treatment", "evaluation", "cell", ""]
@@ -57,14 +57,14 @@ class Spec(BaseModel):
     @classmethod
     @cache
     def parts(cls) -> Mapping[str, Part]:
-        """What each field is declared to be part of."""
+        """The declared part of each field."""
         return {
             name: next(each for each in field.metadata if isinstance(each, Part))
             for name, field in cls.model_fields.items()
         }
 
     def hashed(self, of: str) -> dict[str, Any]:
-        """What the identity `of` hashes: the entries of its fields, in their order."""
+        """The entries that the identity `of` hashes, in the order of its fields."""
         entries: dict[str, Any] = {}
         for name, part in self.parts().items():
             if part.of == of:
@@ -73,7 +73,7 @@ class Spec(BaseModel):
 
     @property
     def settings_shown(self) -> dict[str, Any]:
-        """Everything that the ids hash, nested, by the names that people know."""
+        """Everything that the ids hash, nested, by the names of the experiment file."""
         settings: dict[str, Any] = {}
         for name, part in self.parts().items():
             more = self._entries(name, part.shown or part.hashed, name) if part.of else {}
@@ -85,9 +85,9 @@ class Spec(BaseModel):
     def _entries(
         self, name: str, of_value: Callable[[Any], dict[str, Any]] | None, key: str
     ) -> dict[str, Any]:
-        """The entries of a field; none of one that is left out of stored JSON (`exclude_if`).
+        """The entries of a field; none for a field that stored JSON omits (`exclude_if`).
 
-        So ids of earlier versions, which did not have it, stay.
+        So ids of earlier versions, which lack the field, do not change.
         """
         stored = [*self.model_dump(include={name}).values()]
         if not stored:
@@ -104,14 +104,14 @@ class ProbeSpec(Spec):
 
     model: Annotated[ModelSource, Part("probe", hashed=lambda model: {"model": model.key()})]
     dataset: Annotated[Dataset, Part("probe", hashed=lambda dataset: {"task": dataset.task})]
-    split: Annotated[Split, Part("", "parts of both splits stand in one folder, and name theirs")]
+    split: Annotated[Split, Part("", "parts of both splits are in one folder, and name theirs")]
     settings: Annotated[Probe, Part("probe", hashed=lambda probe: {"sampling": _sampling(probe)})]
     template: Annotated[str, Part("probe")]
     marker: Annotated[str, Part("", "stored samples are marked again; subsets hash it")]
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the key hashes. Not the marker, the pool or K, which do not change any sample."""
+        """What the key hashes; not the marker, the pool or K, which do not change any sample."""
         return self.hashed("probe")
 
     @cached_property
@@ -124,7 +124,7 @@ def _sampling(probe: Probe) -> dict[str, Any]:
     """The settings that can change a completion."""
     others = {"samples", "adaptive", "count_truncated", "gpus", "engine_args", "engine_python"}
     if not probe.stop:
-        others.add("stop")  # added later: keys of probes without it stay as they were
+        others.add("stop")  # added later: keys of probes without it do not change
     sampling = probe.model_dump(mode="json", exclude=others)
     if engine_args := changing_args(probe.engine, probe.engine_args):
         sampling["engine_args"] = engine_args  # also added later
@@ -141,23 +141,23 @@ class ExtraEval(Spec):
 
     @property
     def identity(self) -> list[Any]:
-        """What the cell's id hashes. The marker of the cell's own dataset is hashed elsewhere."""
+        """What the cell's id hashes; the marker of the cell's own dataset is hashed elsewhere."""
         marker = [self.probe.marker] if self.dataset else []
         return [self.probe.key, self.probe.settings.samples, self.test_hash, *marker]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The same for people."""
+        """The same in readable form."""
         marker = {"marker": self.probe.marker} if self.dataset else {}
         samples = {"key": self.probe.key, "samples": self.probe.settings.samples}
         return {"dataset": self.dataset, **samples, "test_hash": self.test_hash, **marker}
 
 
 class DifficultySource(Spec):
-    """What a cell's prompts are ranked by, if not by the pass rates of its own probe.
+    """What a cell's prompts are ranked by, if not the pass rates of its own probe.
 
-    by: pass rates by the golds, or agreement. probe: that of another model; None: the cell's own.
-    file: a table or scores by prompt in place of a probe, with the hash of its content.
+    by: pass rates from gold answers, or agreement. probe: another model's; None for the cell's own.
+    file: a table, or scores by prompt, in place of a probe, with the hash of its content.
     """
 
     by: Literal["gold", "agreement"] = "gold"
@@ -185,7 +185,7 @@ class DifficultySource(Spec):
     def title(self) -> str:
         """For people: `agreement`, `pass rate of qwen3-4b`, `agreement of qwen3-4b`, `scores.csv`.
 
-        What is true of the cell's own model is not named.
+        The cell's own model is not named.
         """
         if self.file:
             return Path(self.file).name
@@ -201,7 +201,7 @@ class DifficultySource(Spec):
 
 
 def own_source(by: Literal["gold", "agreement"]) -> DifficultySource | None:
-    """What a cell is ranked by whose difficulty is that of its own model."""
+    """The source for a cell whose difficulty comes from its own model."""
     return None if by == "gold" else DifficultySource(by=by)
 
 
@@ -288,7 +288,7 @@ class Cell(Spec):
     size: Annotated[
         int, Part("subset", hashed=lambda size: {"size": size}, shown=lambda size: {"budget": size})
     ]
-    # Policies by the smallest capacity of which every subset is bounded; "match" in stored cells.
+    # Policies whose smallest capacity bounds every subset; "match" in stored cells.
     bounding_rules: Annotated[
         list[PolicyEntry],
         Part(
@@ -302,12 +302,12 @@ class Cell(Spec):
         serialization_alias="match",
     )
     train_hash: Annotated[str, Part("subset", key="pool")]
-    # The hash of the columns of the user's data that its policies and its allocation read; empty
-    # where they read none.
+    # The hash of the user's columns that its policies and its allocation read; empty if they read
+    # none.
     columns_hash: Annotated[str, Part("subset", key="columns")] = Field(
         default="", exclude_if=operator.not_
     )
-    # Prompts of the pool with a gold answer; 0 in cells that earlier versions have stored.
+    # Prompts of the pool with a gold answer; 0 in cells stored by earlier versions.
     gold_count: Annotated[int, Part("", "counted in the pool, which `train_hash` hashes")] = Field(
         default=0,  # "golds" in stored cells
         validation_alias=AliasChoices("gold_count", "golds"),
@@ -319,7 +319,7 @@ class Cell(Spec):
     reward: Annotated[dict[str, float], Part("treatment")] = Field(
         default={}, exclude_if=operator.not_
     )
-    # Of the verifier that training rewards with.
+    # Error rates of the verifier that gives rewards in training.
     false_positive_rate: Annotated[float, Part("treatment")] = Field(
         default=0.0, exclude_if=operator.not_
     )
@@ -348,7 +348,7 @@ class Cell(Spec):
     )
     # None: the trainer's own model evaluates, during training.
     evaluate_engine: Annotated[str | None, Part("", "where the same samples are drawn")] = None
-    # CPU and GPU shares change no result.
+    # CPU and GPU shares do not change results.
     resources: Annotated[
         Resources,
         Part("treatment", hashed=lambda resources: {"workers": resources.workers}),
@@ -374,7 +374,7 @@ class Cell(Spec):
         return {name: value for name, value in values.items() if name != "rivals"}
 
     def changed(self, **changes: Any) -> "Cell":
-        """A copy with other values of some fields, and hashes of its own."""
+        """A copy with some fields changed, and hashes of its own."""
         return type(self).model_validate(
             {name: getattr(self, name) for name in type(self).model_fields} | changes
         )
@@ -386,7 +386,7 @@ class Cell(Spec):
 
     @property
     def ranked_by(self) -> str:
-        """What its prompts are ranked by, with the model: `pass rate of tiny`, or a file's name."""
+        """What its prompts are ranked by: `pass rate of tiny`, or a file's name."""
         ranking, probe = self.difficulty, self.probe
         if ranking and ranking.file:
             return ranking.title
@@ -396,7 +396,7 @@ class Cell(Spec):
 
     @property
     def difficulty_title(self) -> str:
-        """The same without its own model; empty where its pass rates are what counts."""
+        """The same without its own model; empty if it is ranked by its own pass rates."""
         ranking = self.difficulty
         if ranking is None:
             return ""
@@ -422,11 +422,10 @@ class Cell(Spec):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that can change the result. CPU and GPU shares cannot.
-
-        The default of `rollouts_by` is not part of it: cells of earlier versions, whose rollouts
-        TRL drew, keep their ids. The distribution is the same, only the draws differ. Which of the
-        two drew a finished cell stands among the versions in its result.
+        """Everything that can change the result. The default of `rollouts_by` is not part of it:
+        cells of earlier versions, with rollouts drawn by TRL, keep their ids. The distribution is
+        the same; only the draws differ. The versions in the result of a finished cell include which
+        of the two drew it.
         """
         return (
             self.hashed("cell")
@@ -451,9 +450,10 @@ class Cell(Spec):
 
     @property
     def earlier(self) -> "list[Cell]":
-        """The same as earlier versions of its policies have it, which may be stored, newest first.
+        """The cell as earlier versions of its policies define it, newest first; results may be
+        stored.
 
-        One whose online version is the same has the same code: it can also be continued.
+        If the online version is the same, so is the code: the stored cell can be continued.
         """
         streams = dict.fromkeys((self.stream, ""))
         versions = range(self.online_version, 0, -1)
@@ -462,7 +462,7 @@ class Cell(Spec):
 
     @property
     def probes(self) -> list[ProbeSpec]:
-        """Every probe that it reads: of its pool, of what it is ranked by, and evaluations."""
+        """Every probe that it reads: of its pool, of its ranking, and of its evaluations."""
         probes = [self.probe]
         if self.difficulty and self.difficulty.probe:
             probes.append(self.difficulty.probe)
@@ -471,7 +471,7 @@ class Cell(Spec):
 
     @property
     def why_trl_draws(self) -> str:
-        """The setting because of which TRL draws the rollouts; empty where Decile does."""
+        """The setting that makes TRL draw the rollouts; empty if Decile draws them."""
         return settings.why_trl_draws(self.grpo, self.rollouts_by, self.probe.settings.stop)
 
     @property
@@ -496,7 +496,7 @@ class Cell(Spec):
 
     @property
     def axes_json(self) -> Axes:
-        """The axes, those that are settings under "axes", so that no name is used twice."""
+        """The axes; settings are under "axes", so that names cannot collide."""
         if not self.setting_axes:
             return self.fixed_axes
         return self.fixed_axes | {"axes": self.setting_axes}
@@ -508,7 +508,7 @@ class Cell(Spec):
 
     @property
     def grpo_settings(self) -> GrpoSettings:
-        """What Decile reads of the GRPO settings."""
+        """The GRPO settings that Decile reads."""
         return GrpoSettings.of(self.grpo)
 
     @property
@@ -517,7 +517,7 @@ class Cell(Spec):
         return self.batch.updates
 
     def evaluates_after(self, update: int) -> bool:
-        """Whether the model is evaluated after so many updates."""
+        """Whether the model is evaluated after this update."""
         every = self.evaluate_every
         return update == self.updates or (every > 0 and update > 0 and update % every == 0)
 
@@ -533,7 +533,7 @@ class Cell(Spec):
 
     @property
     def times_drawn(self) -> int:
-        """Completions drawn of a prompt for each that is trained on."""
+        """Completions drawn for each one that is trained on."""
         return self.allocation.build().times if self.allocation else 1
 
     @property
@@ -545,21 +545,20 @@ class Cell(Spec):
 
     @property
     def min_rollouts(self) -> int:
-        """Completions that the trial generates for training, at least."""
+        """Minimum number of completions that the trial generates for training."""
         return self.rollouts * self.times_drawn
 
     @property
     def max_rollouts(self) -> int:
-        """Completions that the trial generates for training, at most, with those of refreshes."""
+        """Maximum number of completions that the trial generates, including refreshes."""
         draws = self.online.build_online().max_draws if self.online else 1
         return self.min_rollouts * draws + self.refresh_rollouts
 
     def labels_before(self, size: int) -> int | None:
-        """Gold answers that it uses before its first update, with a subset of `size` prompts.
-
-        None: none, and then those of each prompt that it draws, groups that it discards and
-        refreshes included. That is an online policy that reads no pass rates of the probe, and
-        chooses from a subset whose choice has read no gold answer.
+        """Gold answers that it uses before its first update, with a subset of `size` prompts. None
+        if it uses a gold answer only when it draws the prompt, including discarded groups and
+        refreshes: an online policy that does not read pass rates of the probe, on a subset that was
+        chosen without gold answers.
         """
         if any(rule.build().reads_golds for rule in self.bounding_rules):
             return self.gold_count
@@ -573,22 +572,20 @@ class Cell(Spec):
 
     @property
     def most_labels(self) -> int:
-        """Gold answers that it uses in all, at most."""
+        """Maximum number of gold answers that it uses in total."""
         before = self.labels_before(self.size)
         if before is not None:
             return before
-        assert self.online is not None, "others know before their first update"
+        assert self.online is not None, "only online policies label while they train"
         groups = self.rollouts // self.batch.group_size * self.online.build_online().max_draws
         again = self.refresh_rollouts // self.refresh.samples if self.refresh else 0
         return min(self.size, groups + again)
 
     @property
     def trains_on_golds(self) -> bool:
-        """Whether training uses the gold answers of its prompts, as far as can be known.
-
-        It does not where nothing that is rewarded compares an answer: the rewards `random` and
-        `format`, and functions of the user's own that are given neither the answer nor columns of
-        the data.
+        """Whether training may use the gold answers of its prompts. It does not if no reward
+        compares answers: `random`, `format`, and user functions that take neither the answer nor
+        columns of the data.
         """
         if self.mask_dead_groups or self.allocation or self.online or not self.reward:
             return True
@@ -604,7 +601,7 @@ class Cell(Spec):
 
 
 class HasAxes(Protocol):
-    """A cell, or anything with the axes of one."""
+    """A cell, or an object with the axes of one."""
 
     @property
     def axes(self) -> Mapping[str, Any]:
@@ -627,7 +624,7 @@ def block_of(cell: HasAxes) -> tuple[str, ...]:
 
 
 def cells_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
-    """The cells of whose model a probe is; of an adaptive probe, those with its K."""
+    """The cells whose own probe this is; for an adaptive probe, those with its K."""
     return [cell for cell in cells if same_probe(cell.probe, spec)]
 
 
@@ -638,9 +635,8 @@ def cells_ranked_by(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
 
 
 def readers_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
-    """The cells of a probe.
-
-    Of a model that no cell trains: those that rank by its probe, as if they were of that model.
+    """The cells of a probe. If no cell trains its model, the cells that rank by it, as if they were
+    of that model.
     """
     return cells_of(cells, spec) or [
         cell.changed(probe=ranking.probe, difficulty=own_source(ranking.by))
@@ -650,12 +646,12 @@ def readers_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
 
 
 def same_probe(one: ProbeSpec, other: ProbeSpec) -> bool:
-    """Whether two specifications are drawn as one probe; of an adaptive one, with the same K."""
+    """Whether two specifications are one probe; adaptive ones need the same K."""
     if (one.key, one.dataset.variant_key) != (other.key, other.dataset.variant_key):
         return False
     return not other.settings.adaptive or needed_samples(one) == needed_samples(other)
 
 
 def needed_samples(spec: ProbeSpec) -> tuple[int, str]:
-    """What, besides its key, determines which samples an adaptive probe needs."""
+    """The settings besides its key that determine which samples an adaptive probe needs."""
     return spec.settings.samples, spec.settings.count_truncated

@@ -1,7 +1,7 @@
-"""What the prompts of a pool have to allow, before anything is sampled. Pure.
+"""Checks of the prompts of a pool, before sampling. Pure.
 
-What needs no prompts is checked by `config.references`; what needs a library to construct its
-objects, by `training.settings_check`.
+Checks without prompts are in `config.references`; those that construct objects of a library are in
+`training.settings_check`.
 """
 
 import json
@@ -29,7 +29,7 @@ from policies.partition import column_texts
 from tasks import TaskError
 from tasks.reward_functions import reward_function
 
-TRIED = 1_000  # prompts among which an online policy chooses, to be tried
+TRIED = 1_000  # prompts that an online policy is tried on
 OF_CODE = (AttributeError, ImportError, NameError, TypeError)  # errors that no pass rate causes
 
 
@@ -41,9 +41,9 @@ def check_pools(
     *,
     trains: bool,
 ) -> None:
-    """Raise Problem where pools do not allow what an experiment says.
+    """Raise Problem if pools do not allow what an experiment requests.
 
-    trains: pools are trained on and tested, too.
+    trains: pools are also trained on and tested.
     """
     policies = resolved.policies
     for dataset, pool in pools.items():
@@ -88,7 +88,7 @@ def _check_subsets(
     *,
     recorded: bool,
 ) -> None:
-    """Raise Problem where no subset of a pool can be trained on as an experiment says.
+    """Raise Problem if an experiment cannot train on a subset of a pool.
 
     recorded: a model is a recording.
     """
@@ -118,30 +118,30 @@ def _check_subsets(
 
 
 def _check_episodes(experiment: Experiment, *, recorded: bool) -> None:
-    """A task of several turns can be played under these settings."""
+    """Raise Problem if a multi-turn task cannot be played under these settings."""
     if recorded:
-        message = "has several turns, and a recorded model has one answer: leave that model out"
+        message = "is multi-turn, but a recorded model has one answer: leave that model out"
         raise Problem("episodes-of-a-recording", message)
     if experiment.probe.stop:
-        message = "has several turns, which end with the model's end token: leave probe.stop out"
+        message = "is multi-turn, and turns end with the model's end token: leave probe.stop out"
         raise Problem("episodes-with-stop", message)
     for block, settings in experiment.sampled.items():
         if settings.engine_args.get("api") == "chat":
             raise Problem(
                 "episodes-by-chat",
-                "has several turns, whose prompts are token ids: write "
+                "is multi-turn, and needs prompts as token ids: write "
                 f"{block}.engine_args: {{api: completions}}",
             )
     if by_trl := experiment.why_trl_draws:
-        message = f"has several turns, which Decile plays in training as well: leave out {by_trl}"
+        message = f"is multi-turn, which needs Decile's decoder in training: leave out {by_trl}"
         raise Problem("episodes-need-decoder", message)
 
 
 def _check_budget(experiment: Experiment, total: int, *, chosen: bool) -> None:
-    """The budget fits a pool of `total` prompts.
+    """Raise Problem unless the budget fits a pool of `total` prompts.
 
-    No prompt is repeated where an online policy chooses from a subset of this size (`chosen`), or
-    where an allocation divides an update's rollouts among its prompts.
+    Prompts are not repeated if an online policy chooses from a subset of this size (`chosen`), or
+    if an allocation divides an update's rollouts among its prompts.
     """
     size = experiment.subset_size(total)
     if not 0 < size <= total:
@@ -161,7 +161,7 @@ def _check_budget(experiment: Experiment, total: int, *, chosen: bool) -> None:
 def _check_labels(
     experiment: Experiment, policies: Mapping[str, PolicyEntry], table: pa.Table
 ) -> None:
-    """The gold answers that policies are shown suffice for the budget."""
+    """Raise Problem unless the gold answers that policies see suffice for the budget."""
     for name, entry in policies.items():
         rule = entry.parts[0].build()
         try:
@@ -170,7 +170,7 @@ def _check_labels(
             raise Problem("labels-do-not-fit", f"policy {name}: {error}", "budget") from error
         if experiment.match_sizes and rule.label_count(table.num_rows) is not None:
             message = (
-                f"match_sizes reads the gold answers of the whole pool, and policy {name} is shown "
+                f"match_sizes reads the gold answers of the whole pool, but policy {name} is shown "
                 "some of them by its option labels: leave one of the two out"
             )
             raise Problem("labels-with-match-sizes", message, "match_sizes")
@@ -179,12 +179,12 @@ def _check_labels(
 def _known_capacities(
     policies: Mapping[str, PolicyEntry], table: pa.Table
 ) -> list[tuple[int, str]]:
-    """The capacities that need no probe, those of tiers and columns, as numbers and in words."""
+    """The capacities known without a probe (tiers and columns), as numbers and in words."""
     capacities = []
     for rule, _ in (entry.parts for entry in policies.values()):
         policy = rule.build()
         if policy.at_random:
-            # A policy of the user's own may read other columns: it is checked after the probe.
+            # A user's own policy may read other columns: it is checked after the probe.
             with suppress(PolicyError):
                 capacities.append((policy.capacity(table), policy.capacity_text(table)))
     return capacities
@@ -193,7 +193,7 @@ def _known_capacities(
 def _check_capacities(
     experiment: Experiment, total: int, capacities: list[tuple[int, str]]
 ) -> None:
-    """Policies can fill the budget, or with match_sizes an update."""
+    """Raise Problem unless policies can fill the budget, or an update with match_sizes."""
     size = experiment.subset_size(total)
     capacity, text = min(capacities, default=(size, ""))
     if capacity >= size:
@@ -201,7 +201,7 @@ def _check_capacities(
     if not experiment.match_sizes:
         raise Problem(
             "budget-exceeds-policy",
-            f"budget {experiment.budget} selects {counted(size, 'prompt')}, and {text}: write a "
+            f"budget {experiment.budget} selects {counted(size, 'prompt')}, but {text}: write a "
             "smaller budget, match_sizes: true, or another policy",
             "budget",
         )
@@ -211,7 +211,7 @@ def _check_capacities(
 
 
 def _check_rewards(experiment: Experiment, pool: Pool) -> None:
-    """The prompts have the columns that reward functions need."""
+    """Raise Problem unless the prompts have the columns that reward functions need."""
     for function in experiment.reward_functions:
         columns = json.loads(pool.train[0].info or "{}")  # check_pool: there is one
         try:
@@ -219,19 +219,19 @@ def _check_rewards(experiment: Experiment, pool: Pool) -> None:
                 (*columns, pool.task.answer_name), f"dataset {pool.dataset.name}"
             )
         except TaskError as error:
-            message = f"{error}: name others in the dataset's option columns"
+            message = f"{error}: name existing ones in the dataset's option columns"
             raise Problem("reward-lacks-column", message, "reward") from error
 
 
 def _of_subset(prompts: pa.Table) -> pa.Table:
-    """The columns of a pool that a subset has, too: training reads no others."""
+    """The columns that a subset has too: training reads only these."""
     return prompts.select([name for name in prompts.column_names if name != "labelled"])
 
 
 def _check_policy(
     policy: PolicyEntry, experiment: Experiment, prompts: pa.Table, dataset: str
 ) -> None:
-    """The prompts have the columns that a policy reads, and its code can choose among them."""
+    """Raise Problem unless prompts have a policy's columns and its code can choose among them."""
     static, online = policy.parts
     try:
         static.build().check_columns(prompts)
@@ -244,10 +244,11 @@ def _check_policy(
 
 
 def _try_online(online: PolicyEntry, experiment: Experiment, prompts: pa.Table) -> None:
-    """An online policy and its gates can choose prompts, by pass rates that are made up here.
+    """Raise Problem unless an online policy and its gates can choose prompts with made-up pass
+    rates.
 
-    Only errors of their code and malformed results count. Any other may be due to these rates, or
-    to the prompts being the first of the pool, and is left to `selection.candidates`.
+    Only errors of their code and malformed results count. Other errors may be due to these rates,
+    or to trying only the first prompts of the pool; `selection.candidates` checks them.
     """
     batch, policy = experiment.batch, online.build_online()
     part = prompts.slice(0, max(TRIED, batch.prompts_per_update)).sort_by("prompt_id")
@@ -271,7 +272,7 @@ def _try_online(online: PolicyEntry, experiment: Experiment, prompts: pa.Table) 
 
 
 def _check_allocation(experiment: Experiment, table: pa.Table, dataset: str) -> None:
-    """The prompts have the columns, and the values of them, that the allocation names."""
+    """Raise Problem unless prompts have the columns and values that the allocation names."""
     if rule := experiment.allocation_entry:
         try:
             rule.build().check_columns(_of_subset(table))
@@ -283,7 +284,7 @@ def _check_allocation(experiment: Experiment, table: pa.Table, dataset: str) -> 
 def _check_difficulty_files(
     name: str, experiment: Experiment, policies: Mapping[str, PolicyEntry], pools: Sequence[Pool]
 ) -> None:
-    """Raise Problem for a file of difficulty that cannot be read, or has no prompt of a pool."""
+    """Raise Problem if a difficulty file cannot be read, or has no prompt of a pool."""
     checked = set()
     for axes, variant in experiment.variants:
         for policy, entry in policies.items():
@@ -302,7 +303,7 @@ def _check_difficulty_files(
 def _check_recordings(
     experiment: Experiment, recordings: Sequence[ModelSource], pools: Sequence[Pool]
 ) -> None:
-    """Raise Problem where a recorded model lacks responses to the prompts of a pool."""
+    """Raise Problem if a recorded model lacks responses to prompts of a pool."""
     samples = max(variant.settings.probe.samples for variant in experiment.variants)
     for model in recordings:
         with below("models", model.name):

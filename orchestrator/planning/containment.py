@@ -1,13 +1,14 @@
 """Test questions that training prompts contain: runs of words and of characters. Pure.
 
 `overlap` compares whole questions. It misses a test question inside a longer prompt: after an
-instruction, among examples, or with a solution behind it. A prompt contains a question where it has
-at least CONTAINED of the question's runs of WORDS words, or of CHARACTERS characters of its words
-(which finds other spacing, and languages without spaces). Both are joins of hashes of 64 bits.
+instruction, among examples, or before a solution. A prompt contains a question if it has at least
+the share CONTAINED of the question's runs of WORDS words, or of its runs of CHARACTERS characters
+within words. Runs of characters also match different spacing and languages without spaces. Both are
+joins of hashes of 64 bits.
 
-Runs that more than COMMON test questions have are of a template, or of an instruction, and tell
-nothing: they do not count (GPT-3 left out runs of more than ten documents; Brown et al. 2020,
-appendix C). A question that has no other run is too short, or nothing but template, to be told.
+Runs that occur in more than COMMON test questions belong to a template or an instruction, and do
+not count (GPT-3 left out runs in more than ten documents; Brown et al. 2020, appendix C). A
+question without any other run is too short, or only template, to be detected.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
 WORDS, CHARACTERS = 8, 50  # of a run
-CONTAINED = 0.8  # share of a test question's runs that a training prompt which contains it has
+CONTAINED = 0.8  # share of a test question's runs in a training prompt that contains it
 COMMON = 10  # test questions that may share a run
 _TABLE_BITS = 26  # of the first, approximate look-up of a hash
 _BATCH = 2**22  # bytes of questions, or runs of candidates, that are compared at once
@@ -36,7 +37,7 @@ RUNS: dict[Kind, Callable[[pa.Array], RowRuns]] = {
 
 
 class Contained(NamedTuple):
-    """A training prompt with the test question of which it has most runs, and their share."""
+    """A training prompt, the test question that shares most runs with it, and their share."""
 
     train_id: str
     evaluation_id: str
@@ -47,8 +48,8 @@ class Contained(NamedTuple):
 class Containment(NamedTuple):
     """The training prompts that contain a test question, in their order, and counts of questions.
 
-    contained: those that a training prompt contains; by: the same by kind of run; touched: those of
-    which some run is anywhere in the pool; untold: those without a run that tells anything.
+    contained: questions inside a training prompt; by: the same by kind of run; touched: questions
+    with some run anywhere in the pool; untold: questions without an informative run.
     """
 
     prompts: list[Contained]
@@ -70,15 +71,15 @@ class Containment(NamedTuple):
         if some := self.touched - self.contained:
             parts.append(f"{some:,} more share a run with the pool")
         if self.untold:
-            parts.append(f"not known of {self.untold:,}, which are too short or all template")
+            parts.append(f"unknown for {self.untold:,}, which are too short or only template")
         return f"containment in {evaluation}: {'; '.join(parts)}"
 
 
 def find_containment(train: Sequence[Prompt], evaluation: Sequence[Prompt]) -> Containment:
     """The test questions that training prompts contain, and which of them.
 
-    Of several questions, a prompt is listed with that of the largest share, by words if by both;
-    ties go to the smallest evaluation id.
+    If a prompt contains several questions, the one with the largest share is listed, by words if by
+    both; ties go to the smallest evaluation id.
     """
     pool, tests = PromptTable.of(train), PromptTable.of(evaluation)
     by_id = tests.take(tests.order)
@@ -117,7 +118,7 @@ def find_containment(train: Sequence[Prompt], evaluation: Sequence[Prompt]) -> C
 
 
 def _batches(questions: pa.ChunkedArray) -> Iterator[tuple[int, pa.Array]]:
-    """Parts of some _BATCH bytes, each with the number of its first row."""
+    """Parts of about _BATCH bytes, each with the number of its first row."""
     first = 0
     for chunk in questions.chunks:
         rows = max(1, len(chunk) * _BATCH // max(1, chunk.nbytes))
@@ -127,10 +128,10 @@ def _batches(questions: pa.ChunkedArray) -> Iterator[tuple[int, pa.Array]]:
 
 
 class _Index:
-    """The runs of a test set, each once for a question, by their hashes.
+    """The runs of a test set by their hashes, each once per question.
 
-    A prompt with a share t of a question's runs has one of the (1 - t) * size + 1 rarest of them:
-    only with these are candidates looked up (prefix filtering, as in `overlap`).
+    A prompt with a share t of a question's runs has one of its (1 - t) * size + 1 rarest runs, so
+    candidates are looked up with these only (prefix filtering, as in `overlap`).
     """
 
     def __init__(self, runs: RowRuns, questions: int) -> None:
@@ -156,7 +157,7 @@ class _Index:
 
     @property
     def touched(self) -> np.ndarray:
-        """The questions of which some run has been seen."""
+        """The questions with at least one run seen so far."""
         rows = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return np.bincount(rows[self.seen[self.runs]], minlength=len(self.sizes)) > 0
 

@@ -26,7 +26,7 @@ Pools = Mapping[str, Pool]  # by `variant_key`
 
 
 class ProbeSpecs:
-    """The probes of a plan: one object for all cells that read the same one."""
+    """The probes of a plan: cells that read the same probe share one object."""
 
     def __init__(self) -> None:
         self._specs: dict[tuple[str, ...], ProbeSpec] = {}
@@ -51,10 +51,9 @@ class ProbeSpecs:
 def expand(
     experiment: Experiment, models: Models, policies: Policies, pools: Pools
 ) -> tuple[list[Cell], dict[str, list[Axes]]]:
-    """Every cell once, and by its id the other combinations of axes of which it is the cell, too.
+    """Every cell once, and by its id the other combinations of axes that give the same cell.
 
-    Raises Problem where two names give the same cell, and where two values of an axis give the same
-    cells.
+    Raises Problem if two names give the same cell, or two values of an axis the same cells.
     """
     specs = ProbeSpecs()
     cells: list[Cell] = []
@@ -134,20 +133,20 @@ def _cells(
 
 
 def _subset_size(policy: PolicyEntry, experiment: Experiment, total: int) -> int:
-    """How many prompts of a pool of `total` a policy selects."""
+    """The number of prompts that a policy selects from a pool of `total`."""
     rule, _ = policy.parts
     return total if rule.build().takes_all else experiment.subset_size(total)
 
 
 def choice_of(rule: PolicyEntry, online: PolicyEntry | None) -> dict[str, Any]:
-    """The fields of a cell that say how its prompts are chosen, before and while it trains."""
+    """The fields of a cell that define how its prompts are chosen, before and during training."""
     version = online.build_online().version if online else 1
     stream = rule.build().stream
     return {"static_policy": rule, "stream": stream, "online": online, "online_version": version}
 
 
 def _bounding_rules(experiment: Experiment, policies: Policies) -> list[PolicyEntry]:
-    """The policies by whose smallest capacity every subset is bounded, in an order of their own."""
+    """The policies whose smallest capacity bounds every subset, in a canonical order."""
     if not experiment.match_sizes:
         return []
     rules = [rule for rule, _ in (entry.parts for entry in policies.values())]
@@ -160,7 +159,7 @@ def _columns_hashes(
     policies: Policies,
     bounding_rules: Sequence[PolicyEntry],
 ) -> dict[str, str]:
-    """Policy -> the hash of the columns of the user's data that decide what its cell trains on."""
+    """Policy -> the hash of the user's columns that affect what its cell trains on."""
     of_all = {column for rule in bounding_rules for column in rule.reads_columns}
     if allocation := experiment.allocation_entry:
         of_all.update(allocation.build().reads_columns)
@@ -171,10 +170,10 @@ def _columns_hashes(
 
 
 def _difficulties(experiment: Experiment, policies: Policies) -> dict[str, DifficultyEntry | None]:
-    """What each policy ranks by; None where its prompts do not depend on it.
+    """What each policy ranks by; None if its prompts do not depend on it.
 
-    With match_sizes, those of every policy depend on the capacities of those that rank, which have
-    one difficulty in common.
+    With match_sizes, the prompts of every policy depend on the capacities of the ranking policies,
+    which share one difficulty.
     """
     ranked = {
         name: experiment.difficulty_of(entry)
@@ -188,7 +187,7 @@ def _difficulties(experiment: Experiment, policies: Policies) -> dict[str, Diffi
 def difficulty_source(
     entry: DifficultyEntry | None, probe: ProbeSpec, pool: Pool, models: Models, specs: ProbeSpecs
 ) -> DifficultySource | None:
-    """What the prompts of a pool are ranked by in a cell with this probe; None for its golds."""
+    """What a cell with this probe ranks the prompts of a pool by; None for its gold answers."""
     if entry is None:
         return None
     if entry.file:
@@ -208,7 +207,7 @@ def _extra_evals(
     pools: Pools,
     specs: ProbeSpecs,
 ) -> list[ExtraEval]:
-    """The evaluations besides the sampled test set: greedy answers, and other test sets."""
+    """The evaluations besides the sampled test set: greedy answers and other test sets."""
     extra_evals = []
     if evaluate.greedy:
         pool = pools[dataset]
@@ -229,7 +228,7 @@ def _extra_evals(
 def _distinct(
     cells: Sequence[Cell], setting_axes: Mapping[str, Sequence[Any]]
 ) -> tuple[list[Cell], dict[str, list[Axes]]]:
-    """The result of `expand`, of the cells of every combination of the axes."""
+    """The result of `expand` for the cells of every combination of the axes."""
     by_id: dict[str, Cell] = {}
     shared: dict[str, list[Axes]] = {}
     ids: dict[tuple[str, str], set[str]] = {}  # by axis and value

@@ -1,8 +1,8 @@
 """The flawed rows of a data set as a file to correct, and the prompts that a corrected one gives.
 
-A prompt is found again by its prompt_id, a hash of question and answer, and a row that gives no
-prompt by its row_id, a hash of all its columns: a row of the data that has changed since is
-noticed, and one that has only moved is not.
+A prompt is identified by its prompt_id, a hash of question and answer; a row without a prompt, by
+its row_id, a hash of all its columns. Rows that have changed since are therefore detected, and rows
+that have only moved still match.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,11 @@ def flaw_rows(
     conflicts: Sequence[Pair],
     invalid: Mapping[str, InvalidRow],
 ) -> list[dict[str, Any]]:
-    """A row for each flawed prompt, in the order of the data; groups stand together.
+    """A row for each flawed prompt, in the order of the data; groups are adjacent.
 
-    test_questions: by prompt_id, the places of test questions that are the same or nearly.
-    conflicts: the training prompts and test questions with another gold answer for each other;
-    those that are not in the pool stand after the others. invalid: the rows that give no prompt, by
-    row_id, which stand at the end.
+    test_questions: places of equal or nearly equal test questions, by prompt_id. conflicts:
+    training prompts and test questions with different gold answers; those that are not in the pool
+    follow the rest. invalid: the rows that give no prompt, by row_id; they are at the end.
     """
     listed: dict[str, tuple[Prompt, list[str], list[str]]] = {}  # problems, places of others
     for row, prompt, group in _grouped(flaws, test_questions):
@@ -70,7 +69,7 @@ def flaw_rows(
 def _grouped(
     flaws: Flaws, test_questions: Mapping[str, Sequence[str]]
 ) -> list[tuple[int, Prompt, list[str]]]:
-    """Row number, prompt, and the places of its group, of each flawed prompt of the pool."""
+    """Row number, prompt, and places of its group, for each flawed prompt of the pool."""
     prompts = flaws.prompts
     groups = np.minimum(flaws.first, np.where(flaws.conflicting, flaws.same, flaws.first))
     tested = prompts.rows_of(pa.array([*test_questions], pa.string()))
@@ -87,7 +86,7 @@ def _grouped(
 
 
 class Corrections(NamedTuple):
-    """A corrected list: what it says of prompts, by prompt_id, and of invalid rows, by row_id."""
+    """A corrected list: edits of prompts, by prompt_id, and of invalid rows, by row_id."""
 
     file: str
     prompts: dict[str, RowEdit]
@@ -95,7 +94,7 @@ class Corrections(NamedTuple):
 
     @classmethod
     def of(cls, file: str) -> "Corrections":
-        """Those of a file; "" has none. Raises TaskError with the file's line."""
+        """The corrections in a file; none for "". Raises TaskError with the file's line."""
         corrections = cls(file, {}, {})
         if not file:
             return corrections
@@ -119,7 +118,7 @@ class Corrections(NamedTuple):
 
 
 def correct_rows(task: Task, edits: Mapping[str, RowEdit]) -> list[RowCorrections]:
-    """Let a task, or the parts of a mix, correct the rows that they would skip as they read."""
+    """Let a task, or the parts of a mix, correct rows that it would otherwise skip."""
     given = []
     for each in task.mixed_tasks or [task]:
         if isinstance(each, QuestionFile) and each.skip_invalid:
@@ -137,16 +136,16 @@ def corrected(
 ) -> tuple[PromptTable, PromptTable, RowCounts, str]:
     """Both splits with the corrections of a file, its rows, and a note that counts them.
 
-    invalid: the rows that gave no prompt before they were corrected, by row_id. Raises TaskError
-    with the file's line.
+    invalid: the rows that gave no prompt before correction, by row_id. Raises TaskError with the
+    file's line.
     """
     edits = corrections.prompts
     known: Mapping[str, Any] = {**train.with_ids(edits), **test.with_ids(edits), **invalid}
     for own_id, edit in {**edits, **corrections.rows}.items():
         if own_id not in known:
             raise TaskError(
-                f"{edit.place}: {edit.listed} is not in the data as it was listed, "
-                "which has changed: write the list again (decile init --problems FILE)"
+                f"{edit.place}: the data no longer contains {edit.listed} as it was listed: "
+                "write the list again (decile init --problems FILE)"
             )
     changed: dict[str, Prompt | None] = {}
     for prompt_id, edit in edits.items():
@@ -165,7 +164,7 @@ def corrected(
 
 
 def _edited(prompt: Prompt, question: str, text: str, task: Task, place: str) -> Prompt:
-    """The prompt with another question and answer, and the id that they have in the data."""
+    """The prompt with a new question and answer, and the id that these have in the data."""
     owner, own = task.own(prompt)
     answer = text if text == prompt.answer else owner.read_answer(text.strip())
     if not (answer or owner.optional_answers) or not question.strip():
@@ -181,7 +180,7 @@ def _edited(prompt: Prompt, question: str, text: str, task: Task, place: str) ->
     info = parse_json(own.info, place) if own.info.startswith("{") else {}
     if not recipes or (owner.answer_name in info and answer != prompt.answer):
         raise TaskError(
-            f"{place}: the marker gets more of this row than question and answer: correct it in "
+            f"{place}: the marker reads more of this row than question and answer: correct it in "
             "the data, and remove it here"
         )
     prompt_id = _id(owner, question.strip(), answer or "", own.info, recipes[0])
@@ -194,7 +193,7 @@ def _id(task: Task, question: str, answer: str, info: str, in_id: bool) -> str:
 
 
 def _with(prompts: PromptTable, changed: Mapping[str, Prompt | None]) -> PromptTable:
-    """The prompts in their order, with those of these ids replaced, or left out for None."""
+    """The prompts in their order, with these ids replaced, or left out for None."""
     rows = prompts.rows_of(pa.array([*changed], pa.string()))
     own = {
         row: prompt for row, prompt in zip(rows.tolist(), changed.values(), strict=True) if row >= 0

@@ -1,9 +1,9 @@
-"""Flaws of a training pool, found before anything is sampled, and the prompts left out for them.
+"""Flaws of a training pool, found before sampling, and the prompts left out because of them.
 
-A question is the same as another one up to spaces and case. Duplicates are the same questions, and
-nearly the same ones (`near_duplicates`) with the same gold answer: a long question of a template
-with one other number is another question. A conflict is a question with several gold answers, as
-the task's marker compares them, in the training pool or there and in the test set.
+Questions are compared up to spaces and case. Duplicates are equal questions, and nearly equal ones
+(`near_duplicates`) with the same gold answer: a long template question with one changed number is a
+different question. A conflict is a question with several gold answers, as compared by the task's
+marker, within the training pool or between it and the test set.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ _SPACES = r"[\s\p{Z}]+"
 class Flaws(NamedTuple):
     """The duplicates and conflicts of some prompts.
 
-    first: for each row, the first row of its group of duplicates, its own if it has none; same: the
-    first row with the same question; conflicting: whether the question has several gold answers.
+    first: for each row, the first row of its group of duplicates, or itself; same: the first row
+    with the same question; conflicting: whether the question has several gold answers.
     """
 
     prompts: PromptTable
@@ -43,7 +43,7 @@ class Flaws(NamedTuple):
 
     @property
     def repeats(self) -> Bools:
-        """The duplicates, but for the first of each group."""
+        """The duplicates, except the first of each group."""
         return np.asarray(self.first != np.arange(len(self.first)))
 
     @property
@@ -52,7 +52,7 @@ class Flaws(NamedTuple):
         return np.bincount(self.first, minlength=len(self.first))[self.first] > 1
 
     def lines(self) -> list[str]:
-        """How many prompts are flawed and where the first stand, a line for each kind."""
+        """The number of flawed prompts and the places of the first ones, a line for each kind."""
         lines = []
         if self.conflicting.any():
             questions = counted(len(np.unique(self.same[self.conflicting])), "question")
@@ -83,7 +83,7 @@ class Flaws(NamedTuple):
 
 
 def places(prompts: PromptTable, rows: Bools) -> str:
-    """Where the first of these rows stand, by file and line, or else by id, and how many more."""
+    """The places of the first of these rows, by file and line or else by id, and how many more."""
     shown = np.flatnonzero(rows)[:NAMED]
     names = [place_of(prompt) for prompt in prompts.take(shown)]
     more = int(rows.sum()) - len(names)
@@ -91,12 +91,12 @@ def places(prompts: PromptTable, rows: Bools) -> str:
 
 
 def place_of(prompt: Prompt) -> str:
-    """How messages name a prompt: by file and line, or else by id."""
+    """The name of a prompt in messages: file and line, or else its id."""
     return prompt.place or prompt.prompt_id
 
 
 def _first_rows(values: pa.ChunkedArray) -> Ints:
-    """For each value, the first row with the same one."""
+    """For each value, the first row with the same value."""
     parts = [chunk.indices.to_numpy() for chunk in values.dictionary_encode().chunks]
     codes = np.concatenate([np.empty(0, dtype=np.int32), *parts])
     _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
@@ -104,10 +104,10 @@ def _first_rows(values: pa.ChunkedArray) -> Ints:
 
 
 def find_flaws(prompts: PromptTable, task: Task, *, duplicates: bool = True) -> Flaws:
-    """The conflicts, and the duplicates if they are asked for. Tasks of several turns have none."""
+    """The conflicts and, with `duplicates`, the duplicates. Multi-turn tasks have none."""
     alone = np.arange(len(prompts))
     none = Flaws(prompts, alone, alone, np.zeros(len(prompts), dtype=bool))
-    if task.environment is not None or not len(prompts):  # episodes may be of different rows
+    if task.environment is not None or not len(prompts):  # episodes may come from different rows
         return none
     same = _first_rows(_spelled(prompts))
     flaws = none._replace(same=same, conflicting=_conflicting(prompts, task, same))
@@ -127,7 +127,7 @@ def _spelled(prompts: PromptTable) -> pa.ChunkedArray:
 
 
 def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
-    """The prompts whose question has gold answers that are not equal to each other."""
+    """The prompts whose question has unequal gold answers."""
     answers = _first_rows(prompts.column("answer"))
     smallest, largest = answers.copy(), answers.copy()
     np.minimum.at(smallest, same, answers)
@@ -146,9 +146,10 @@ def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
 
 
 def _unequal(pairs: Sequence[Pair], task: Task) -> list[bool]:
-    """For each pair of prompts of one question, whether the marker tells their gold answers apart.
+    """For each pair of prompts with one question, whether the marker distinguishes their gold
+    answers.
 
-    Those of a user's own marker, which may expect more than an answer, are compared as texts.
+    With a user's own marker, which may expect more than an answer, answers are compared as texts.
     """
     if getattr(task, "function", None) is not None or not is_shipped(task):
         return [one.answer != other.answer for one, other in pairs]
@@ -158,7 +159,7 @@ def _unequal(pairs: Sequence[Pair], task: Task) -> list[bool]:
 
 
 def conflicts_with_test(train: PromptTable, test: PromptTable, task: Task) -> list[Pair]:
-    """Every training prompt with each test question that is the same, but for its gold answer."""
+    """Every training prompt with each test question that differs only in its gold answer."""
     if task.environment is not None or not len(train) or not len(test):
         return []
     texts, test_texts = _spelled(train), _spelled(test)
@@ -178,7 +179,7 @@ def conflicts_with_test(train: PromptTable, test: PromptTable, task: Task) -> li
 
 
 def conflicts_with_test_line(pairs: Sequence[Pair], total: int, *, droppable: bool) -> str:
-    """A line on these pairs, of `total` training prompts, some of which are in the pool or none."""
+    """A line on these pairs, out of `total` training prompts. droppable: some are in the pool."""
     prompts = counted(len({prompt.prompt_id for prompt, _ in pairs}), "training prompt")
     shown = [
         " and ".join(f"{place_of(each)} ({shortened(each.answer, 40)})" for each in pair)
@@ -187,7 +188,7 @@ def conflicts_with_test_line(pairs: Sequence[Pair], total: int, *, droppable: bo
     more = f" and {len(pairs) - NAMED:,} more" if len(pairs) > NAMED else ""
     remedy = "write drop_overlap: true to leave these prompts out of training"
     return (
-        f"conflicts with test questions: the test set has another gold answer for {prompts} of "
+        f"conflicts with test questions: the test set has a different gold answer for {prompts} of "
         f"{total:,}: {'; '.join(shown)}{more}; correct the wrong answers"
         + (f", or {remedy}" if droppable else ": these prompts are left out of training")
     )
@@ -196,7 +197,7 @@ def conflicts_with_test_line(pairs: Sequence[Pair], total: int, *, droppable: bo
 class Cleaning(NamedTuple):
     """The settings of a data set that leave prompts out, and the models of its experiment.
 
-    test: whether they leave test questions out, too.
+    test: whether they also leave out test questions.
     """
 
     max_prompt_tokens: int | None = None
@@ -207,7 +208,7 @@ class Cleaning(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """The prompts that are left; for each setting a note on the others, and how many they are."""
+    """The prompts that are left; for each setting, a note on those left out, and their number."""
 
     prompts: PromptTable
     notes: list[str]
@@ -219,8 +220,8 @@ def cleaned(
 ) -> Cleaned:
     """The prompts that the settings leave.
 
-    Each is left out once: for its length, else for a conflict, else as a duplicate. noun: what the
-    notes call a prompt.
+    Each prompt is left out once: for its length, else for a conflict, else as a duplicate. noun:
+    the word for a prompt in notes.
     """
     notes, left_out = [], dict[str, int]()
 
@@ -248,7 +249,7 @@ def cleaned(
 
 
 def _long(prompts: PromptTable, task: Task, limit: int, models: Sequence[ModelSource]) -> Bools:
-    """The prompts of more tokens than the limit for one of the models.
+    """The prompts with more tokens than the limit for one of the models.
 
     The tokens are those of the messages, without what a chat template adds.
     """
@@ -275,7 +276,7 @@ def overlap_line(
     droppable: bool,
     value: str = "true",
 ) -> str:
-    """A line on test questions in the pool: where the first stand, and what leaves them out."""
+    """A line on test questions in the pool: places of the first ones, and how to leave them out."""
     rows = np.zeros(len(prompts), dtype=bool)
     rows[prompts.rows_of(pa.array([each.train_id for each in overlaps], pa.string()))] = True
     remedy = f"; write drop_overlap: {value} to leave them out" if droppable else ""

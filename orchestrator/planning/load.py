@@ -1,7 +1,7 @@
 """Second pass of planning: the prompts of the datasets.
 
-Models and data sets of the hub are read at pinned commits; what is missing on this machine is named
-with the command that fetches it.
+Models and data sets of the Hub are read at pinned commits. Errors about missing files contain the
+command that downloads them.
 """
 
 import shlex
@@ -24,8 +24,7 @@ def repositories(
 ) -> dict[Repository, list[str]]:
     """The repositories that models, and tasks by their dataset, are read from.
 
-    Each with the names in the file that need it. What the code of a user's own task downloads is
-    not known.
+    Each with the names in the file that need it. Downloads by a user's own task are unknown.
     """
     names: dict[Repository, dict[str, None]] = {}
     for model in models:
@@ -54,7 +53,7 @@ def check_models(models: Iterable[ModelSource], fetch: str) -> None:
 
 
 def fetch_advice(fetch: str) -> str:
-    """What to do where files are missing and the hub cannot be reached."""
+    """What to do if files are missing and the Hub cannot be reached."""
     return f"run {fetch} on a machine with internet access"
 
 
@@ -64,9 +63,9 @@ def fetch_command(file: Path, experiment: str) -> str:
 
 
 def load_pools(datasets: Mapping[str, Dataset], fetch: str) -> dict[str, Pool]:
-    """The pool of every data set by name. Raises Problem where one cannot be read.
+    """The pool of every data set by name. Raises Problem if one cannot be read.
 
-    fetch: the command that downloads those of the hub.
+    fetch: the command that downloads data sets of the Hub.
     """
     pools: dict[str, Pool] = {}
     for name, dataset in datasets.items():

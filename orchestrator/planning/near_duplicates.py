@@ -2,8 +2,8 @@
 
 Two sets of runs of words with a Jaccard similarity of at least `NEAR` share one of the rarest fifth
 of the runs of either, plus one (prefix filtering, as in `overlap`). Only questions that share such
-a run are compared. Runs are compared as hashes of 48 bits, all of a batch at once, so that a pool
-of a million questions takes a minute and 8 bytes per word.
+a run are compared. Runs are compared as hashes of 48 bits, in batches, so that a pool of a million
+questions takes a minute and 8 bytes per word.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,18 +16,18 @@ import pyarrow as pa
 from orchestrator.planning.shingles import NEAR, Hashes, Ints, hashed_runs
 
 ROWS = 1 << 16  # of a batch: a row number has 16 bits beside a hash of 48
-COMPARED = 20_000_000  # pairs, about, where thousands of questions share their rarest runs
+COMPARED = 20_000_000  # pairs, approximately, if thousands of questions share their rarest runs
 _HASH, _ROW = np.uint64(2**48 - 1), np.uint64(2**32 - 1)
-_BUCKETS = 22  # at most, bits of a hash by which the questions with a run are counted
+_BUCKETS = 22  # maximum bits of a hash for counting the questions with a run
 _RARITY = 2**16 - 1
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def grouped_ids(ids: Sequence[str], questions: pa.ChunkedArray) -> dict[str, str]:
-    """id -> the smallest id of its group, of questions that duplicate another one.
+    """id -> the smallest id of its group, for questions with duplicates.
 
-    ids: of the questions, ascending. Exact and near duplicates as in `overlap.find_overlap`, and
-    those of duplicates, are one group.
+    ids: of the questions, ascending. A group has exact and near duplicates as in
+    `overlap.find_overlap`, and duplicates of these.
     """
     first = near_groups(questions, np.zeros(len(ids), dtype=np.int64))
     grouped = np.flatnonzero(np.bincount(first, minlength=len(ids))[first] > 1)
@@ -35,14 +35,14 @@ def grouped_ids(ids: Sequence[str], questions: pa.ChunkedArray) -> dict[str, str
 
 
 def near_groups(questions: pa.ChunkedArray, classes: Ints) -> Ints:
-    """For each row, the first row of its group of nearly equal questions: its own if it has none.
+    """For each row, the first row of its group of nearly equal questions, or itself.
 
-    Only questions of one class are compared. Duplicates of duplicates are one group.
+    Only questions of the same class are compared. Duplicates of duplicates are in the same group.
     """
     sets = RunSets.of(questions)
     if not len(classes):
         return np.empty(0, dtype=np.int64)
-    # Of equal sets, whose sums are equal, only the first is compared with others.
+    # Only the first of several equal sets (equal sums) is compared with different sets.
     sums = np.add.reduceat(sets.hashes, sets.starts[:-1]) + classes.astype(np.uint64) * _ODD
     _, first, equal_to = np.unique(sums, return_index=True, return_inverse=True)
     distinct = np.sort(first)
@@ -54,7 +54,7 @@ def near_groups(questions: pa.ChunkedArray, classes: Ints) -> Ints:
 
 
 def joined(rows: int, links: Sequence[tuple[Ints, Ints]]) -> Ints:
-    """For each row, the first of the rows that links join it to, directly or through others."""
+    """For each row, the first of the rows that links connect it to, directly or indirectly."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -68,7 +68,7 @@ def joined(rows: int, links: Sequence[tuple[Ints, Ints]]) -> Ints:
 class RunSets(NamedTuple):
     """The set of runs of words of each question.
 
-    hashes: of 48 bits, those of a question ascending; starts: [questions + 1], where each begins.
+    hashes: 48 bits, ascending within a question; starts: [questions + 1], where each begins.
     """
 
     hashes: Hashes
@@ -76,7 +76,7 @@ class RunSets(NamedTuple):
 
     @classmethod
     def of(cls, questions: pa.ChunkedArray) -> "RunSets":
-        """Those of some questions. None is empty: runs are padded."""
+        """The sets of some questions; never empty, because runs are padded."""
         hashes, sizes = [np.empty(0, dtype=np.uint64)], [np.zeros(1, dtype=np.int64)]
         for chunk in questions.chunks:
             for start in range(0, len(chunk), ROWS):
@@ -98,13 +98,13 @@ class RunSets(NamedTuple):
         """The sets of these rows, in their order."""
         sizes = self.sizes[rows]
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        # Where each run of a row stands: the row's first, and as many further as it comes later.
+        # The position of each run: its row's first position plus its index in the row.
         at = np.repeat(self.starts[rows] - starts[:-1], sizes) + np.arange(starts[-1])
         return RunSets(self.hashes[at], starts)
 
 
 def _near_pairs(sets: RunSets, classes: Ints) -> tuple[Ints, Ints]:
-    """The pairs of rows of a class that are near duplicates."""
+    """The pairs of rows of the same class that are near duplicates."""
     near = [np.empty((2, 0), dtype=np.int64)]
     for one, two in _candidates(sets, classes):
         sizes_one, sizes_two = sets.sizes[one], sets.sizes[two]
@@ -121,7 +121,7 @@ def _near_pairs(sets: RunSets, classes: Ints) -> tuple[Ints, Ints]:
 
 
 def _similarity(sets: RunSets, one: Ints, two: Ints) -> npt.NDArray[np.float64]:
-    """The Jaccard similarity of the sets of up to ROWS pairs of rows."""
+    """The Jaccard similarity of the sets for up to ROWS pairs of rows."""
     parts = [sets.take(one), sets.take(two)]
     pair = [np.repeat(np.arange(len(one), dtype=np.uint64), part.sizes) for part in parts]
     keys = [(p << np.uint64(48)) | part.hashes for p, part in zip(pair, parts, strict=True)]
@@ -134,8 +134,8 @@ def _similarity(sets: RunSets, one: Ints, two: Ints) -> npt.NDArray[np.float64]:
 def _candidates(sets: RunSets, classes: Ints) -> Iterator[tuple[Ints, Ints]]:
     """Pairs of rows that share one of their rarest runs, the smaller row first.
 
-    Where so many rows share one that all pairs would be more than COMPARED, each row is paired with
-    the next ones.
+    If so many rows share a run that there would be more than COMPARED pairs, each row is paired
+    with the next ones.
     """
     runs = _rare_runs(sets, classes)
     run, row = runs >> np.uint64(32), (runs & _ROW).astype(np.int64)
@@ -149,9 +149,9 @@ def _candidates(sets: RunSets, classes: Ints) -> Iterator[tuple[Ints, Ints]]:
 
 
 def _rare_runs(sets: RunSets, classes: Ints) -> Hashes:
-    """Of each row, the rarest runs that another row has, too: 32 bits of their hash, and the row.
+    """For each row, its rarest runs that another row has too: 32 bits of their hash, and the row.
 
-    Ascending, so that rows with one run stand together; runs of different classes differ.
+    Ascending, so that rows with the same run are adjacent; runs of different classes differ.
     """
     rows, bits = len(classes), min(_BUCKETS, len(sets.hashes).bit_length() + 2)
     shift, frequency = np.uint64(48 - bits), np.zeros(1 << bits, dtype=np.int64)

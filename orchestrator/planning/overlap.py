@@ -10,12 +10,12 @@ al. 2006, Bayardo et al. 2007).
 Why three words and 0.8: a changed word breaks three runs on each side, so k isolated changes leave
 a question of L words at (L + 2 - 3k) / (L + 2 + 3k). One different number is a near duplicate only
 in questions of 25 words or more, two in those of 52 or more: a template with new numbers is not a
-duplicate, a long question with one word changed is. This finds 64 of MATH's 7,500 training prompts,
-13 of them templates with other numbers. Runs of two words find 141 and 42, and runs of five miss a
+duplicate, a long question with one word changed is. On MATH's 7,500 training prompts this finds 64,
+including 13 templates with other numbers; runs of two words find 141 and 42. Runs of five miss a
 single typo in any question under 41 words.
 
-Words are compared as hashes of 64 bits (`shingles`), those of a whole batch at once; only questions
-that share enough runs of words with the test set are left to compare one by one.
+Words are compared as hashes of 64 bits (`shingles`), a whole batch at once. Only questions that
+share enough runs of words with the test set are compared one by one.
 """
 
 import math
@@ -40,7 +40,7 @@ from orchestrator.plugins.counts import counted
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
-SLACK = 1  # runs of words, for two of one question with the same hash
+SLACK = 1  # runs of words, in case two runs of one question have the same hash
 _TABLE_BITS = 24  # of the first, approximate look-up of a hash
 
 
@@ -55,7 +55,7 @@ class NearFilter:
         self.table[self._place(self.hashes)] = True
 
     def rows(self, questions: pa.Array) -> Ints:
-        """The questions whose runs of words are in the test set often enough, ascending.
+        """The questions that share enough runs of words with the test set, ascending.
 
         Two sets of Jaccard similarity t share at least t of the runs of either.
         """
@@ -69,7 +69,7 @@ class NearFilter:
         row = np.repeat(np.arange(len(runs.counts)), runs.counts)
         some = np.bincount(row[known], minlength=len(runs.counts)) > 0
         kept = some[row]
-        # Question, hash and whether it is known in one number: sorting is ten times as fast as
+        # One number for question, hash and whether it is known: sorting is ten times faster than
         # np.unique.
         ordered = np.sort(
             (row[kept].astype(np.uint64) << np.uint64(44))
@@ -94,8 +94,8 @@ Shingle = tuple[int, ...]
 class Overlap(NamedTuple):
     """A training prompt that duplicates one of the evaluation set, with its best match there.
 
-    `similarity` is the Jaccard similarity of the two shingle sets, in [threshold, 1]. It can be 1.0
-    for a `near` duplicate, if the questions only differ in how often they repeat a passage.
+    similarity: the Jaccard similarity of the two shingle sets, in [threshold, 1]. It can be 1.0 for
+    a `near` duplicate, if the questions differ only in how often they repeat a passage.
     """
 
     train_id: str
@@ -156,9 +156,9 @@ def describe(overlaps: Sequence[Overlap], total: int, evaluation: str = "test") 
 class _Search:
     """The shingle sets of some questions, indexed by the rare shingles of each.
 
-    Two sets of Jaccard similarity >= t share at least t * size shingles of either. Of each set in
-    the order of rarity, by how many of the questions have a shingle, they must therefore meet among
-    the first (1 - t) * size + 1: only those are indexed and looked up, never template phrases that
+    Two sets of Jaccard similarity >= t share at least t * size shingles of either. With shingles
+    sorted by rarity (the number of questions that have them), the sets must therefore share one of
+    the first (1 - t) * size + 1. Only those are indexed and looked up, never template phrases that
     every question contains.
     """
 
@@ -188,7 +188,7 @@ class _Search:
         return row, "near", similar[row]
 
     def similar(self, shingles: frozenset[Shingle]) -> dict[int, float]:
-        """The rows of at least the threshold's similarity to a question, ascending, and that."""
+        """Row -> its similarity to a question, if at least the threshold; rows ascend."""
         similar = {}
         for row in sorted({r for s in self._prefix(shingles) for r in self.holders.get(s, ())}):
             smaller, larger = sorted((len(shingles), len(self.sets[row])))
@@ -204,7 +204,8 @@ class _Search:
 def _shingles(text: list[int]) -> frozenset[Shingle]:
     """Every run of SHINGLE words.
 
-    The first and last words, often the number of a short question, are in as many as any other.
+    Padding puts the first and last words, often the number of a short question, into as many runs
+    as any other word.
     """
     edge = [0] * (SHINGLE - 1)
     padded = [*edge, *text, *edge]

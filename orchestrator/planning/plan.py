@@ -1,6 +1,6 @@
 """An experiment -> its probes and cells, in three passes: resolve, load, expand. Pure.
 
-The names in the claims are looked up among the cells here. Nothing runs.
+Names in claims are looked up among the cells here. Nothing runs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,8 +37,8 @@ def load_claims(
 ) -> list[Claim]:
     """The claims of an experiment.
 
-    Raises ClaimError for one that stands twice, has an unknown tier, or is read where no cell is
-    evaluated.
+    Raises ClaimError for a claim that is repeated, has an unknown tier, or is read at a point
+    without an evaluation.
     """
     claims: list[Claim] = []
     for index, text in enumerate(experiment.claims):
@@ -68,12 +68,12 @@ def has_values(cell: Cell, values: AxisValues) -> bool:
 
 
 def parts_of(pool: Pool) -> dict[str, Mapping[str, str]]:
-    """Kind of a claim's part -> test question of a data set -> its tier or source."""
+    """Kind of part in claims -> test question of a data set -> its tier or source."""
     return {"tier": pool.tiers("test"), "source": pool.sources}
 
 
 def _unknown_part(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> Iterator[str]:
-    """Which test set does not have the claim's tier or source."""
+    """Why a test set does not have the claim's tier or source."""
     if claim.part is None:
         return
     for test_set in dict.fromkeys(claim.test_set or cell.probe.dataset.name for cell in cells):
@@ -88,7 +88,7 @@ def _unknown_part(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]
 
 
 def _out_of_reach(claim: Claim, cell: Cell) -> Iterator[str]:
-    """Why a cell is not evaluated at the claim's cost, or has none of what divides its gain."""
+    """Why a cell is not evaluated at the claim's cost, or lacks the cost that divides its gain."""
     if claim.per and claim.per.cost == "labels" and not cell.most_labels:
         yield f"{cell.name} uses no labels: divide its gain by another cost"
     cost, amount = claim.at or ("", 0.0)
@@ -98,7 +98,7 @@ def _out_of_reach(claim: Claim, cell: Cell) -> Iterator[str]:
         if amount < least:
             yield (
                 f"{cell.name} uses {counted(least, 'label')} by its first update: write at "
-                f"least {least:,}, or let its policy see fewer by the option labels"
+                f"least {least:,}, or show its policy fewer with the option labels"
             )
         if amount > cell.most_labels:
             yield f"{cell.name} uses at most {counted(cell.most_labels, 'label')}: write no more"
@@ -125,12 +125,12 @@ class Plan:
     experiment: Experiment
     pools: Mapping[str, Pool]
     cells: list[Cell]
-    # cell_id -> other combinations of axes with this cell: `full` takes the pool at every budget
+    # cell_id -> other combinations of axes with this cell, such as `full` at every budget
     shared: Mapping[str, list[Axes]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
     noisy_pools: Mapping[str, Pool] = field(default_factory=dict)  # by `variant_key`
-    trains: bool = True  # False: only the training pools are probed, no test set
-    only: ProbeSpec | None = None  # an evaluation by itself, in place of the cells' probes
+    trains: bool = True  # False: only the training pools are probed, not test sets
+    only: ProbeSpec | None = None  # a single evaluation in place of the cells' probes
 
     @property
     def files(self) -> list[str]:
@@ -154,7 +154,7 @@ class Plan:
 
     @property
     def row_counts(self) -> dict[str, dict[str, Any]]:
-        """The rows of each data set that were read, left out and used, as JSON has them."""
+        """The rows of each data set that were read, left out and used, as in JSON."""
         return {name: {"row_counts": pool.rows.to_dict()} for name, pool in self.pools.items()}
 
     def check_models(self, models: Iterable[ModelSource]) -> None:
@@ -169,9 +169,9 @@ class Plan:
 
     @property
     def compare_at(self) -> Axis:
-        """What the comparison keeps equal: rollouts by default if some cells draw more of them.
+        """What the comparison keeps equal: by default rollouts, if some cells draw more of them.
 
-        Online policies and allocations may, and refreshes do.
+        Online policies and allocations may draw more, and refreshes do.
         """
         draws_more = any(c.online or c.allocation or c.refresh for c in self.cells)
         if "compare_at" in self.experiment.model_fields_set or not draws_more:
@@ -183,8 +183,8 @@ class Plan:
         """Every probe that the cells read from, once.
 
         K is not in a probe's key: cells that share a probe may need different numbers of samples,
-        and the largest is drawn. An adaptive probe is one for each K, because which samples it
-        needs depends on K; it draws what is not stored yet.
+        and the largest is drawn. For adaptive probes there is one probe per K, because K determines
+        which samples they need; each draws the samples that are not stored yet.
         """
         if self.only:
             return [self.only]
@@ -206,9 +206,9 @@ class Plan:
 
     @cached_property
     def lacking_golds(self) -> dict[str, str]:
-        """`variant_key` of a data set -> why its cells cannot be trained: it lacks gold answers.
+        """`variant_key` of a data set -> why its cells cannot be trained without more gold answers.
 
-        Its pool can be probed, and prompts of it chosen for annotators.
+        Its pool can still be probed, and its prompts selected for annotators.
         """
         lacking: dict[str, str] = {}
         for cell in self.cells:
@@ -224,7 +224,7 @@ class Plan:
                     f"{labelled:,} of {counted(len(pool.train), 'training prompt')} and "
                     f"{len(pool.test):,} of its "
                     f"{counted(len(pool.test) + len(pool.unlabelled_test), 'test question')} have "
-                    f"a gold answer, and a cell needs {needed:,} and 1: write them in the data, or "
+                    f"a gold answer, but a cell needs {needed:,} and 1: write them in the data, or "
                     "in the files of labels (decile select --to-label FILE lists prompts)"
                 )
         return lacking
@@ -241,15 +241,15 @@ class Plan:
 
     @property
     def training_probes(self) -> list[ProbeSpec]:
-        """The probes of training pools: test questions are never candidates for a subset."""
+        """The probes of training pools; test questions are never candidates for a subset."""
         return [spec for spec in self.probes if spec.split == "train"]
 
     def pool_title(self, spec: ProbeSpec) -> str:
-        """Model and dataset of a probe, and what else distinguishes it."""
+        """The model and dataset of a probe, and further settings that distinguish it."""
         return f"{spec.model.name} on {self.data_title(spec)}"
 
     def data_title(self, spec: ProbeSpec) -> str:
-        """The dataset of a probe, its seed if it is not 0, and its settings that are axes."""
+        """The dataset of a probe, its seed if it is not 0, and its values of setting axes."""
         parts = [spec.dataset.variant_key]
         if spec.settings.seed:
             parts.append(f"probe {spec.settings.seed}")
@@ -266,9 +266,11 @@ class Plan:
 
     @property
     def unused_budgets(self) -> list[str]:
-        """Where the updates end before each prompt of a static subset was drawn once, in sentences.
+        """Sentences on cells whose updates end before each prompt of a static subset was drawn
+        once.
 
-        Whole pools are no budget, and online policies choose among more prompts than they draw.
+        Whole pools are not reported, because they are not a budget; nor are online policies, which
+        choose among more prompts than they draw.
         """
         notes = []
         for cell in self.cells:
@@ -287,7 +289,7 @@ class Plan:
 
 
 def make_plan(loaded: LoadedConfig, name: str, *, trains: bool = True) -> Plan:
-    """Plan an experiment, or only its probes. Raises UserError at the line of what cannot work."""
+    """Plan an experiment, or only its probes. Raises UserError at the line of a problem."""
     experiment = loaded.experiment(name)
     with loaded.located():
         resolved = resolve(loaded.config, experiment)

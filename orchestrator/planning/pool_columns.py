@@ -1,4 +1,4 @@
-"""The columns of the user's data in the tables of prompts: the way back to a file's row. Pure."""
+"""The user's columns in tables of prompts, to trace a prompt back to its file and row. Pure."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -19,10 +19,10 @@ _PLACE = r"^(?P<file>.*)(?::| row )(?P<line>[0-9]+)$"
 def pool_columns(prompts: PromptTable) -> pa.Table:
     """`source`, `file`, `line` and the kept columns, a row per prompt.
 
-    Those that hold nothing are left out. A kept column with the name of one of Decile's own is
-    called `row_NAME`. A column of numbers, of booleans or of texts keeps its type. Of mixed values
-    it holds texts, as they are, and JSON texts of all others; but where every text is the JSON of
-    such a value, as in CSV next to other files, it is read as that.
+    Empty columns are left out. A kept column that has the name of one of Decile's own is called
+    `row_NAME`. Columns of numbers, booleans or texts keep their type. A column of mixed values
+    becomes texts: strings as they are, JSON for the rest. If every string is the JSON of such a
+    value, as in CSV files next to JSON files, strings are parsed instead.
     """
     columns: dict[str, Any] = {}
     for name in ("source", "place"):
@@ -55,7 +55,7 @@ def _kept(texts: pa.ChunkedArray) -> dict[str, pa.Array]:
 
 
 def distinct_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
-    """The names, those that are taken with `row_` before them, as often as it takes."""
+    """The names, with `row_` prepended to taken names until they are distinct."""
     used, distinct = {*taken, *names}, list[str]()
     for name in names:
         if name in taken:
@@ -82,7 +82,7 @@ def _typed(values: list[Any]) -> pa.Array:
 
 
 def _texts_read(values: list[Any], kinds: set[type]) -> list[Any]:
-    """The values with all texts read as values of the other `kinds`, or none."""
+    """The values with all texts parsed as values of the other `kinds`, or an empty list."""
     alike = next((each for each in _ALIKE if kinds <= each), set())
     read = []
     for value in values:

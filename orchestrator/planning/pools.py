@@ -49,16 +49,15 @@ _FORM = "return a list of tasks.Prompt, such as make_prompt(task, question, answ
 
 @dataclass(frozen=True)
 class Dataset:
-    """A task with its options and marking: all that is needed to build it in any process.
+    """A task with its options and marking: everything needed to build it in any process.
 
-    `prompt` configures the chat around a question; `max_marking_errors` is the share of a batch on
-    which the marker may fail. `drop_overlap` removes training prompts that are duplicates of
-    questions in the test set, in those of `apart_from` and in the files `benchmarks`, or also those
-    that contain one; `cleaning` leaves out others.
-    `corrections` is a corrected list of flawed prompts, and `labels` are files of gold answers for
-    prompts that lack one. `label_noise` replaces that share of the
-    training pool's gold answers by wrong ones: see `with_label_noise`. `without` is a table of
-    prompts that are left out.
+    prompt: the chat around a question. max_marking_errors: the share of a batch on which the marker
+    may fail. drop_overlap: remove training prompts that are duplicates of questions in the test
+    set, in the test sets of `apart_from` or in the files `benchmarks`, or also prompts that contain
+    one. cleaning: further settings that leave prompts out. corrections: a corrected list of flawed
+    prompts. labels: files of gold answers for prompts that lack one. label_noise: the share of the
+    training pool's gold answers that is replaced with wrong ones, see `with_label_noise`. without:
+    a table of prompts to leave out.
     """
 
     name: str
@@ -79,14 +78,14 @@ class Dataset:
 
     @property
     def variant_key(self) -> str:
-        """The name, with what else distinguishes the pools of one name."""
+        """The name, with the settings that distinguish pools of the same name."""
         if not self.label_noise:
             return self.name
         seed = f" seed {self.label_noise_seed}" if self.label_noise_seed else ""
         return f"{self.name} with label_noise {self.label_noise:g}{seed}"
 
     def build(self) -> Task:
-        """The task. TaskError for an invalid option or data file."""
+        """The task. Raises TaskError for an invalid option or data file."""
         prompt = {"prompt": self.prompt} if self.prompt else {}
         return get_task(self.task, marking=self.marking, **prompt, **self.options)
 
@@ -100,10 +99,10 @@ class Pool:
     train: PromptTable
     test: PromptTable
     notes: tuple[str, ...] = ()  # what was excluded from the source, and why
-    dropped_prompts: int = 0  # training prompts left out for being test questions, or almost
+    dropped_prompts: int = 0  # training prompts left out as exact or near test questions
     mislabeled: frozenset[str] = frozenset()  # ids of training prompts whose answer was replaced
     unlabelled_test: PromptTable = field(default_factory=PromptTable)  # not evaluated
-    # The training prompts before any were left out, also for being test questions.
+    # The training prompts before any were left out, including test questions.
     whole: PromptTable = field(default_factory=PromptTable)
     rows: RowCounts = RowCounts(0)  # of the data, for the prompts of both splits
     rows_of: Mapping[str, RowCounts] = field(default_factory=dict)  # of labels and corrections
@@ -111,7 +110,7 @@ class Pool:
 
     @cached_property
     def labelled(self) -> npt.NDArray[np.bool_]:
-        """Whether each training prompt [N] has a gold answer, or needs none."""
+        """Whether each training prompt [N] has a gold answer, or does not need one."""
         return labelled(self.train, self.task)
 
     def prompts(self, split: Split) -> PromptTable:
@@ -121,14 +120,14 @@ class Pool:
     def overlap(self, questions: PromptTable) -> list[Overlap]:
         """The training prompts that are exact or near duplicates of test questions.
 
-        Episodes with the same question may be of different rows: they are not compared.
+        Episodes are not compared: those with the same question may come from different rows.
         """
         if self.task.environment is not None:
             return []
         return find_overlap(self.train, questions)
 
     def containment(self, questions: PromptTable) -> Containment | None:
-        """The test questions that training prompts contain; None for tasks of several turns."""
+        """The test questions that training prompts contain; None for multi-turn tasks."""
         if self.task.environment is not None:
             return None
         return find_containment(self.train, questions)
@@ -140,22 +139,22 @@ class Pool:
 
     @cached_property
     def conflicts_with_test(self) -> list[Pair]:
-        """Each training prompt with the test questions that have another gold answer for it."""
+        """Each training prompt with the test questions that have a different gold answer for it."""
         answered = self.whole.filter(labelled(self.whole, self.task))
         return conflicts_with_test(answered, self.test, self.task)
 
     @property
     def row_lines(self) -> list[str]:
-        """How many rows of the data, of labels and of corrections are used, a line for each."""
+        """The numbers of used rows of the data, the labels and the corrections, a line for each."""
         return [self.rows.line(), *(rows.line(file) for file, rows in self.rows_of.items())]
 
     def rows_without(self, left_out: Mapping[str, int]) -> RowCounts:
-        """Its `rows` where so many more are left out, by why; fewer where a number is negative."""
+        """Its `rows` with further ones left out, by reason; a negative number restores rows."""
         return RowCounts.sum([self.rows, RowCounts(0, left_out)])
 
     @property
     def flaw_lines(self) -> list[str]:
-        """A line for each kind of flaw, of prompts that come from rows of the user's files."""
+        """A line for each kind of flaw, for prompts that come from rows of the user's files."""
         if not pc.any(pc.not_equal(self.whole.column("place"), "")).as_py():
             return []
         pairs = self.conflicts_with_test
@@ -175,7 +174,7 @@ class Pool:
         return lines
 
     def containment_line(self, containment: Containment, evaluation: str) -> str:
-        """What training prompts contain of a test set, and what leaves these prompts out."""
+        """The test questions that training prompts contain, and how to leave these prompts out."""
         return overlap_line(
             self.train,
             containment.prompts,
@@ -210,9 +209,9 @@ class Pool:
 
     @cached_property
     def groups(self) -> dict[str, str]:
-        """prompt_id -> group, of test questions that are related to others.
+        """prompt_id -> group, for test questions that are related to each other.
 
-        Groups that the task names, else questions that are exact or near duplicates of each other.
+        A group is named by the task, or has exact or near duplicates.
         """
         ids, names = (self.test.column(name).to_pylist() for name in ("prompt_id", "group"))
         named = {i: name for i, name in zip(ids, names, strict=True) if name}
@@ -223,7 +222,7 @@ class Pool:
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """prompt_id -> source, of the test questions that have one."""
+        """prompt_id -> source, for the test questions that have one."""
         ids, sources = (self.test.column(name).to_pylist() for name in ("prompt_id", "source"))
         return {i: source for i, source in zip(ids, sources, strict=True) if source}
 
@@ -245,7 +244,7 @@ class Pool:
         return _content_hash(self.train, answers=False)
 
     def columns_hash(self, names: Sequence[str]) -> str:
-        """Content hash of columns of the user's data in the training pool; empty for none."""
+        """Content hash of the user's columns in the training pool; empty for no columns."""
         if not names:
             return ""
         table = self.unprobed(columns=True).take(pa.array(self.train.order))
@@ -253,9 +252,9 @@ class Pool:
         return canonical_hash([table["prompt_id"].to_pylist(), values])
 
     def unprobed(self, *, columns: bool) -> pa.Table:
-        """What a difficulty table has of the training prompts before they are probed.
+        """The columns of a difficulty table that training prompts have before they are probed.
 
-        columns: with those of the user's data.
+        columns: include the user's.
         """
         table = pa.table({name: self.train.column(name) for name in ("prompt_id", "tier")})
         if self.gold_count:
@@ -269,7 +268,7 @@ class Pool:
 
 
 def _content_hash(prompts: PromptTable, *, answers: bool) -> str:
-    """Content hash of prompts: of their ids, and of gold answers on which no id depends."""
+    """Content hash of prompts: of their ids, and of gold answers that are not part of the ids."""
 
     def contents() -> Iterator[list[str]]:  # in the order of the ids, many at a time
         for start in range(0, len(prompts), ROWS):
@@ -314,7 +313,7 @@ def _read(dataset: Dataset) -> Pool:
 
 
 def _correct(pool: Pool, corrections: Corrections, of_rows: Sequence[RowCorrections]) -> Pool:
-    """The pool with a user's corrections; `of_rows` are those of rows that gave no prompt."""
+    """The pool with a user's corrections; `of_rows` are for rows that gave no prompt."""
     invalid = {row_id: row for each in of_rows for row_id, row in each.invalid.items()}
     whole, test, rows, note = corrected(pool.whole, pool.test, pool.task, corrections, invalid)
     train = whole.without_questions(test)
@@ -336,7 +335,7 @@ def _correct(pool: Pool, corrections: Corrections, of_rows: Sequence[RowCorrecti
 
 
 def _row_counts(task: Task, prompts: int) -> RowCounts:
-    """The rows that a task has read for so many prompts, which count as rows if it reads none."""
+    """The rows that a task has read; its prompts count as rows if it does not read rows."""
     if isinstance(task, ReadTask) and is_shipped(task):
         return task.row_counts(prompts)
     return RowCounts(prompts + task.dropped_prompts, {IN_TEST: task.dropped_prompts})
@@ -403,7 +402,7 @@ def _clean_tests(pool: Pool) -> Pool:
 
 
 def _drop_overlap(pool: Pool) -> Pool:
-    """The pool without duplicates of test questions, where `drop_overlap` says so."""
+    """The pool without duplicates of test questions, if `drop_overlap` is set."""
     if not pool.dataset.drop_overlap:
         return pool
     others = {d.name: load_prompts(d.build(), "test") for d in pool.dataset.apart_from}
@@ -445,7 +444,7 @@ def _replace_golds(pool: Pool) -> Pool:
 
 
 def _leave_out_listed(pool: Pool) -> Pool:
-    """The pool without the training prompts of a table: with `suspected`, those that are."""
+    """The pool without a table's training prompts, or its suspected ones if it has this column."""
     if not (file := pool.dataset.without):
         return pool
     try:
@@ -459,7 +458,7 @@ def _leave_out_listed(pool: Pool) -> Pool:
     if "suspected" in table.column_names:
         if table["suspected"].null_count or not pa.types.is_boolean(table["suspected"].type):
             raise TaskError(
-                f"without: {file}: its column suspected is not known for every prompt: write the "
+                f"without: {file}: its column suspected is null for some prompts: write the "
                 "table of decile probe, or prompt_id alone"
             )
         table = table.filter(table["suspected"])
@@ -473,8 +472,8 @@ def _leave_out_listed(pool: Pool) -> Pool:
     return replace(pool, train=train, notes=(*pool.notes, note), rows=rows)
 
 
-# What a pool passes through once it is read, in this order. Each stage notes the prompts that it
-# leaves out or changes, and why.
+# The stages of a pool after it is read, in this order. Each stage notes the prompts that it leaves
+# out or changes, with the reason.
 STAGES: tuple[Callable[[Pool], Pool], ...] = (
     _label,
     _leave_out_unlabelled_tests,
@@ -484,24 +483,27 @@ STAGES: tuple[Callable[[Pool], Pool], ...] = (
     _replace_golds,
     _leave_out_listed,
 )
-LISTED_ANSWERS = 26  # distinct gold answers of a pool, of which any other is a plausible mistake
+LISTED_ANSWERS = 26  # up to this many distinct gold answers, any other one is a plausible mistake
 
 
 def with_label_noise(pool: Pool, share: float, seed: int) -> Pool:
-    """The same pool with label noise; the prompts that are left out are then those with noise."""
+    """The same pool with label noise, added before prompts are left out."""
     if pool.dataset.without:
         return load_pool(replace(pool.dataset, label_noise=share, label_noise_seed=seed))
     return _with_wrong_golds(pool, share, seed)
 
 
 def _with_wrong_golds(pool: Pool, share: float, seed: int) -> Pool:
-    """The pool with wrong gold answers for a share of its training prompts; the test set stays.
+    """The pool with wrong gold answers for a share of its training prompts; the test set is
+    unchanged.
 
-    Which prompts and which answers depends on the seed and the prompts' ids alone; a larger share
-    replaces the same answers and further ones. A prompt with another answer has another id: it is
-    sampled again, and the samples of all others are kept. A gold is replaced by another gold of the
-    pool, which stands in the question if the gold does, as the options of a choice do; by the next
-    number where many golds are distinct and it is a number.
+    The prompts and answers depend only on the seed and the prompts' ids. A larger share replaces
+    the same answers and further ones. A prompt with a new answer has a new id: it is sampled again,
+    and samples of unchanged prompts are kept.
+
+    A gold answer is replaced with another one of the pool; with one in the question, as in multiple
+    choice, if the question contains the gold answer; or with the next number, if it is a number and
+    the pool has many distinct answers.
     """
     if not share:
         return pool
@@ -512,7 +514,7 @@ def _with_wrong_golds(pool: Pool, share: float, seed: int) -> Pool:
     rows = np.argsort(draws, kind="stable")[: round(share * len(train))]
     golds = sorted(pc.unique(train.column("answer")).to_pylist())
     if len(golds) == 1:
-        raise TaskError("label_noise: all golds of the pool are equal: leave it out")
+        raise TaskError("label_noise: all gold answers of the pool are equal: leave it out")
     wrong = []
     for prompt, draw in zip(train.take(rows), draws[rows].tolist(), strict=True):
         if len(golds) > LISTED_ANSWERS and re.fullmatch(r"-?[\d,]+", prompt.answer):
@@ -546,13 +548,13 @@ def _with_wrong_golds(pool: Pool, share: float, seed: int) -> Pool:
 
 
 def _check_replaceable(task: Task, prompt: Prompt) -> None:
-    """Raise TaskError for a prompt whose marks depend on more than its gold answer."""
+    """Raise TaskError for a prompt with marks that depend on more than its gold answer."""
     own = make_prompt(
         task.name, prompt.question, prompt.answer, prompt.tier, prompt.info, info_in_id=True
     )
     if prompt.info and own.prompt_id == prompt.prompt_id:
         raise TaskError(
-            "label_noise: marks depend on more columns than the answer, which alone can be "
+            "label_noise: marks depend on more columns than the answer, but only answers can be "
             "replaced: leave it out"
         )
 
@@ -560,7 +562,7 @@ def _check_replaceable(task: Task, prompt: Prompt) -> None:
 def _draws(prompts: PromptTable, seed: int) -> npt.NDArray[np.uint64]:
     """A pseudo-random number per prompt, from its id and the seed (the mixer of SplitMix64)."""
     x = prompts.keys
-    if x is None:  # a task of the user's own has other ids
+    if x is None:  # a user's own task has different ids
         ids = prompts.column("prompt_id").to_pylist()
         x = np.array([int(make_prompt("", i, "", "").prompt_id, 16) for i in ids], dtype=np.uint64)
     x = x + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
@@ -570,13 +572,13 @@ def _draws(prompts: PromptTable, seed: int) -> npt.NDArray[np.uint64]:
 
 
 def load_prompts(task: Task, split: Split) -> PromptTable:
-    """The prompts of one split. Raises TaskError where a custom task returns anything else."""
+    """The prompts of one split. Raises TaskError if a custom task returns anything else."""
     place = f"{title_of(task)}: {split}()"
     shipped = is_shipped(task)
     if shipped and isinstance(task, ReadTask):
         return task.prompt_table(split)
     read = task.train if split == "train" else task.test
-    # A bug of ours keeps its traceback.
+    # Bugs in Decile keep their traceback.
     with nullcontext() if shipped else task_errors(task, f"{split}()"):
         prompts: Any = read()
     if not isinstance(prompts, list | tuple):
@@ -598,9 +600,9 @@ def load_prompts(task: Task, split: Split) -> PromptTable:
 
 
 def read_benchmarks(files: Sequence[str]) -> dict[str, PromptTable]:
-    """The questions of each file, from the column that has one of their names, as prompts.
+    """The questions of each file as prompts, from a column with a known name for questions.
 
-    Raises TaskError where a file has no such column, or a question that is no text.
+    Raises TaskError if a file has no such column, or a question is not a text.
     """
     tables = {}
     for file in named_files(files) if files else ():
@@ -617,7 +619,7 @@ def read_benchmarks(files: Sequence[str]) -> dict[str, PromptTable]:
             text = row[columns[0]]
             text = read_chat(text).question if is_chat(text) else text
             if not isinstance(text, str) or not text.strip():
-                raise TaskError(f"benchmarks: {place}: {columns[0]} is no text: write a question")
+                raise TaskError(f"benchmarks: {place}: {columns[0]} is not text: write a question")
             prompts.append(replace(make_prompt("benchmark", text, "", ""), place=place))
         tables[file] = PromptTable.of(prompts).distinct()
     return tables
@@ -626,7 +628,7 @@ def read_benchmarks(files: Sequence[str]) -> dict[str, PromptTable]:
 def template_hash(task: Task) -> str:
     """Hash of the chat around a question: template, system prompt and examples.
 
-    And of what decides its further turns.
+    It includes what determines further turns.
     """
     with task_errors(task, "name, version or messages()"):
         content = [*task.template_content]

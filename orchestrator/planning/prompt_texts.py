@@ -1,4 +1,4 @@
-"""The texts of whole prompts, whose tokens are counted. What a chat template adds is not."""
+"""The texts of whole prompts, to count their tokens. Chat template tokens are not counted."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from tasks.prompt_table import Ints, PromptTable
 
 
 def most_bytes(prompts: PromptTable, task: Task) -> Ints:
-    """The bytes of each prompt, at most. A token is at least one, so few have to be counted."""
+    """The bytes of each prompt: an upper bound of its tokens, so that few need counting."""
     around = max(
         sum(len(message["content"].encode()) for message in each.messages("{question}"))
         for each in task.mixed_tasks or [task]

@@ -29,12 +29,12 @@ class Resolved:
 
     datasets: dict[str, Dataset]  # of the grid
     test_sets: dict[str, Dataset]  # used for out-of-distribution evaluation only
-    models: Mapping[str, ModelSource]  # of the grid, and those whose probes policies rank by
+    models: Mapping[str, ModelSource]  # of the grid, and models that policies rank by
     policies: Mapping[str, PolicyEntry]
 
 
 def resolve(config: Config, experiment: Experiment) -> Resolved:
-    """Look up every name. Raises Problem at a model that cannot be found."""
+    """Look up every name. Raises Problem if a model cannot be found."""
     grid = experiment.grid
     policies = {name: config.policy(name) for name in grid.policy}
     models = dict.fromkeys(grid.model)
@@ -74,14 +74,14 @@ def datasets_of(loaded: LoadedConfig, name: str | None = None) -> dict[str, Data
 
 
 def _dataset(config: Config, experiment: Experiment, name: str, *, training: bool) -> Dataset:
-    """A dataset; overlap with test sets matters only where its training prompts are used."""
+    """A dataset; overlap with test sets matters only if its training prompts are used."""
     entry = config.dataset(name)
     drop_overlap = training and entry.drop_overlap
     others = [other for other in experiment.ood_sets if drop_overlap and other != name]
     cleaning = Cleaning()
     if training or entry.clean_test:
         limit = entry.max_prompt_tokens
-        # A limit in tokens holds for each model of the grid.
+        # A limit in tokens applies to each model of the grid.
         models = experiment.grid.model if limit else []
         sources = tuple(model_source(config, model) for model in models)
         cleaning = Cleaning(limit, entry.duplicates, entry.conflicts, sources, entry.clean_test)
@@ -103,7 +103,7 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
 
 
 def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:
-    """The options of a task; those of a mix with the data sets that its parts name."""
+    """The options of a task; for a mix, with the data sets that its parts name."""
     parts = entry.options.get("parts")
     if entry.task != "mix" or not isinstance(parts, Mapping | list):
         return entry.options
@@ -118,7 +118,7 @@ def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:
             own = config.dataset(part)
         except TaskError as error:
             message = f"{part!r:.80}: {error}"
-            if ":" not in part:  # no class of the user's own that cannot be imported
+            if ":" not in part:  # not a user's class that cannot be imported
                 known = [*config.datasets, *task_names()]
                 known.remove(name)
                 message = f"unknown data set {shortened(part)}: write {one_of(known, part)}"
@@ -126,7 +126,7 @@ def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:
             raise Problem("unknown-part", message, *place, at) from error
         for setting, value in own.model_dump(exclude_defaults=True).items():
             if setting not in ("task", "options", "prompt"):
-                message = f"{value} is not read in the mix {name}: write {setting} there"
+                message = f"{value} is ignored in the mix {name}: write {setting} there"
                 raise Problem("setting-of-a-part", message, "datasets", part, setting)
         specs[part] = {"task": own.task, "options": own.options, "prompt": own.prompt}
         specs[part]["amount"] = amount
@@ -134,7 +134,7 @@ def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:
 
 
 def model_source(config: Config, name: str) -> ModelSource:
-    """A model of the file. Raises Problem where it cannot be found."""
+    """A model of the file. Raises Problem if it cannot be found."""
     try:
         return source_of(name, config.models[name])
     except (OSError, ValueError) as error:
@@ -142,7 +142,7 @@ def model_source(config: Config, name: str) -> ModelSource:
 
 
 def source_of(name: str, entry: ModelEntry) -> ModelSource:
-    """The model of an entry. Raises OSError and ValueError where it cannot be found."""
+    """The model of an entry. Raises OSError or ValueError if it cannot be found."""
     location, identity = _locate(entry)
     return ModelSource(
         name,

@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, P
 
 from orchestrator.sampling.gpu_peaks import Phase
 
-Number = int | float  # stays what it was in the file: 3 is not written as 3.0
+Number = int | float  # keeps its type in the file: 3 is not written as 3.0
 Amount = Annotated[int, Field(ge=0)] | Annotated[FiniteFloat, Field(ge=0)]
 Moment = Annotated[
     AwareDatetime,
@@ -17,17 +17,17 @@ Moment = Annotated[
 
 
 class _Stored(BaseModel):
-    """A part of a result, with entries that only some cells have."""
+    """A part of a result. Some entries exist only for some cells."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow")
 
     def as_json(self) -> dict[str, Any]:
-        """What it was read from, or is written as: without entries that it lacks, by name."""
+        """The stored form: entries by name, without missing ones."""
         return dict(sorted(self.model_dump(exclude_unset=True).items()))
 
 
 class Ledger(_Stored):
-    """What a cell consumed: what is computed with, and more entries of `training.record`."""
+    """What a cell consumed: entries used in computations, and further ones of `training.record`."""
 
     __pydantic_extra__: dict[str, int | FiniteFloat] = Field(init=False)
 
@@ -50,7 +50,7 @@ class Ledger(_Stored):
 
     @property
     def units(self) -> dict[str, float]:
-        """What a gain is divided by -> how much was used: without what the cell used none of."""
+        """Cost that a gain is divided by -> amount used, without costs of 0."""
         hours = "GPU hour" if self.get("gpu_seconds") else "hour"
         used = {
             hours: (self.get("gpu_seconds") or self.seconds) / 3600,
@@ -61,10 +61,10 @@ class Ledger(_Stored):
 
 
 class GpuMemory(NamedTuple):
-    """What the first worker of a cell has measured, `done` with all updates or so far.
+    """GPU memory that the first worker of a cell measured; `done`: over all updates.
 
-    reserved_gib: the most that PyTorch's allocator has reserved; allocated_gib: at the peak of each
-    phase, not known of results of earlier versions.
+    reserved_gib: the maximum that PyTorch's allocator has reserved. allocated_gib: at the peak of
+    each phase; unknown in results of earlier versions.
     """
 
     reserved_gib: float
@@ -73,7 +73,7 @@ class GpuMemory(NamedTuple):
 
 
 class Timing(_Stored):
-    """What, besides the ledger, is needed to estimate cost and memory of similar cells."""
+    """Measurements besides the ledger that cost and memory estimates of similar cells need."""
 
     start_seconds: Number
     evaluation_seconds: Number
@@ -91,10 +91,10 @@ class Timing(_Stored):
 
 
 class Result(_Stored):
-    """The result of a cell. Settings that are axes are further entries, by their dotted names.
+    """The result of a cell. Setting axes are further entries, by their dotted names.
 
-    A share is nan where no answer could be scored. What has a default applies to some cells only;
-    same_as: the cell whose files a copy has.
+    A share is nan if no answer could be scored. Fields with a default exist for some cells only.
+    same_as: the cell that the files were copied from.
     """
 
     model: str

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def read_scores(file: str | Path, *pools: "PromptTable") -> pa.Table:
     """The columns of DIFFICULTY that a Parquet, CSV or JSON Lines file has, a row per prompt.
 
-    There are at least prompt_id and pass_rate; without the latter, it is `score`, from 0 to 1, or a
-    column with another name of a solve rate.
-    Raises UserError, TaskError or OSError, also where it has no prompt of a pool.
+    At least prompt_id and pass_rate. If pass_rate is missing, it is read from `score`, from 0 to 1,
+    or from a column with another known name for solve rates. Raises UserError, TaskError or
+    OSError, also if there is no prompt of a pool.
     """
     path, columns = Path(file).expanduser(), dict[str, Any]()
     if path.suffix == ".parquet":
@@ -64,7 +64,7 @@ def rated_table(probe: Path | str, table: pa.Table) -> pa.Table:
     """A difficulty table, with a tier for every row. Raises UserError for invalid pass rates."""
     kind = table["pass_rate"].type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise UserError(f"{probe}: pass_rate holds {kind}: write numbers from 0 to 1")
+        raise UserError(f"{probe}: pass_rate contains {kind}: write numbers from 0 to 1")
     rates = table["pass_rate"]
     valid = pc.and_kleene(pc.greater_equal(rates, 0), pc.less_equal(rates, 1))  # null stays null
     if wrong := table.filter(pc.invert(valid)).select(["prompt_id", "pass_rate"]).to_pylist():

@@ -1,7 +1,7 @@
-"""Words of questions, and their runs as hashes: what overlap and near duplicates compare. Pure.
+"""Words of questions and hashes of their runs, for overlap and near duplicates. Pure.
 
-`words` defines what a word is. The words of many ASCII questions are hashed from their bytes, by
-the same rules, at a hundred times the speed.
+`words` defines what a word is. Words of ASCII questions are hashed from their bytes, by the same
+rules, a hundred times faster.
 """
 
 import re
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from orchestrator.plugins.streams import generator
 
-SHINGLE = 3  # words of a run: what two near duplicates share
+SHINGLE = 3  # words of a run
 NEAR = 0.8  # Jaccard similarity of near duplicates; `overlap` says why
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -39,7 +39,7 @@ Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 
-_POSITIONS = 64  # of a byte in its word that are hashed apart
+_POSITIONS = 64  # of a byte in its word that have different hashes
 _GROUPED_DIGITS = "[0-9],[0-9]{3}"
 
 _SPACE, _LETTER, _DIGIT, _SIGN, _DOT, _BACKSLASH, _BANG = range(7)
@@ -48,8 +48,8 @@ _random = generator("hashes of words")
 _BYTE_HASH = _random.integers(0, 2**64, (_POSITIONS, 256), dtype=np.uint64).reshape(-1)
 _FACTORS = _random.integers(0, 2**63, SHINGLE, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 _PAIR = _random.integers(0, 2**63, 2, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-# What each byte of a text in lower case is in the expression that finds words. Bytes of other
-# alphabets are letters.
+# The kind of each byte of a lower-case text in the expression for words. Bytes of other alphabets
+# are letters.
 _KINDS = np.full(256, _SIGN, dtype=np.uint8)
 _KINDS[list(b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f ,;:?'\"`${}")] = _SPACE
 _KINDS[[*range(97, 123), *range(128, 256)]] = _LETTER
@@ -93,13 +93,13 @@ class RowRuns(NamedTuple):
 
 
 def word_runs(questions: pa.Array, length: int) -> RowRuns:
-    """Every run of `length` words of each question, not padded; none of one with fewer words."""
+    """Every run of `length` words of each question, not padded; none for shorter questions."""
     hashes, counts = _hashed_words(_plain(questions))
     return _inside(hashes, counts, np.arange(len(counts)), length)
 
 
 def character_runs(questions: pa.Array, length: int) -> RowRuns:
-    """Every run of `length` characters of each question's words, without what is between words."""
+    """Every run of `length` characters of each question's words, without the separators."""
     special = _special(questions)
     plain = pc.ascii_lower(questions.filter(pc.invert(special)))
     text, places = _joined_bytes(plain)
@@ -118,7 +118,7 @@ def character_runs(questions: pa.Array, length: int) -> RowRuns:
 def _inside(values: Hashes, counts: Ints, rows: Ints, length: int) -> RowRuns:
     """The runs of values that lie within one question; `counts` are the values of each of `rows`.
 
-    A run is hashed from those of half its length.
+    Hashes of long runs are combined from those of shorter runs.
     """
     if len(values) < length:
         return RowRuns(np.empty(0, np.uint64), np.empty(0, np.int64))
@@ -155,7 +155,7 @@ _CHARACTER_HASH = _hashed_codes(np.arange(128, dtype=np.uint64))
 
 
 def _special(questions: pa.Array) -> pa.Array:
-    """The questions whose words cannot be told by their bytes alone."""
+    """The questions whose words cannot be split by bytes alone."""
     return pc.or_(
         pc.invert(pc.string_is_ascii(questions)),
         pc.match_substring_regex(questions, _GROUPED_DIGITS),
@@ -163,11 +163,11 @@ def _special(questions: pa.Array) -> pa.Array:
 
 
 def _plain(questions: pa.Array) -> pa.Array:
-    """The questions as texts whose words can be told by their bytes alone."""
+    """The questions as texts whose words can be split by bytes alone."""
     special = _special(questions)
     if not pc.any(special).as_py():
         return questions
-    # Words of ASCII stay as they are; the rules for bytes read all others as words of letters, too.
+    # ASCII words stay as they are; the byte rules also read all other words as letters.
     spelled = [
         " ".join(
             word if word.isascii() else "\u00e9" + word.encode().hex().translate(_LETTER_OF_DIGIT)
@@ -202,7 +202,7 @@ def _hashed_words(questions: pa.Array) -> tuple[Hashes, Ints]:
 
 def _joined_bytes(questions: pa.Array) -> tuple[Octets, Ints]:
     """The bytes of all questions, and where each begins: [questions + 1]."""
-    # Two spaces, so that no rule looks from one question into another.
+    # Two spaces, so that rules do not look across questions.
     joined = pc.binary_join_element_wise(questions, "", "  ")
     _, offsets, data = joined.buffers()
     places = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
@@ -211,13 +211,13 @@ def _joined_bytes(questions: pa.Array) -> tuple[Octets, Ints]:
 
 
 def _kinds_of(text: Octets) -> tuple[Octets, npt.NDArray[np.bool_]]:
-    """What each byte is in its place, and where a word starts although one letter follows another.
+    """The kind of each byte in its context, and where a word starts between two letters.
 
     The same rules as in `words`: a full stop belongs to a number if a digit follows; a backslash
     starts a command if a letter follows; an exclamation mark is a sign unless it ends a word.
     """
     kind = _KINDS[text]
-    # One more on each side than the rules look at.
+    # One more byte on each side than the rules read.
     around = np.full(len(text) + 3, _SPACE, dtype=np.uint8)
     around[2:-1] = kind
     dots, slashes, bangs = (np.flatnonzero(kind == k) for k in (_DOT, _BACKSLASH, _BANG))
