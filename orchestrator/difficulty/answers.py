@@ -1,9 +1,9 @@
-"""How far the samples of a prompt agree on one answer, whatever the gold answer is. Pure.
+"""How much the samples of a prompt agree on one answer, whatever the gold answer. Pure.
 
-Two answers are the same as the task's marker compares an answer with a gold answer: 0.5 is `1/2`.
-No gold answer is used. That comparison is not transitive (`5` is `5 cm`, and `5 kg`), so a prompt's
-spellings are grouped one by one, the most frequent first: each joins the first group whose first
-spelling it equals.
+Answers are compared with each other like the task's marker compares an answer with a gold answer:
+0.5 is `1/2`. Gold answers are not used. The comparison is not transitive (`5` is `5 cm`, and `5
+kg`). A prompt's spellings are therefore grouped one by one, the most frequent first: each joins the
+first group with a first spelling that equals it.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from tasks.marking.spelling import AnswerComparison, spelling_key
 Ints = npt.NDArray[np.integer]
 
 AT_ONCE = 1_000_000  # samples, or texts
-REMEMBERED = 100_000  # pairs of texts, of which it is known whether they are the same answer
+REMEMBERED = 100_000  # pairs of texts with a cached comparison
 
 
 class Votes:
     """The answers to each prompt, by row: an entry per prompt and answer, [V].
 
-    row: of the difficulty table; samples: how many give the answer; wrong: how many of them are
-    marked wrong; text: the spelling that most of these have, as a position in `texts`.
+    row: in the difficulty table; samples: number with the answer; wrong: number of these that are
+    marked wrong; text: their most frequent spelling, as a position in `texts`.
     """
 
     def __init__(self, entries: Ints, texts: pa.Array) -> None:
@@ -38,14 +38,14 @@ class Votes:
         self.row, self.samples, self.wrong, self.text = self.entries
 
     def of_rows(self, start: int, stop: int) -> "Votes":
-        """The votes of some rows, which are counted from the first of them."""
+        """The votes of some rows, with row numbers relative to `start`."""
         entries = self.entries[:, slice(*np.searchsorted(self.row, [start, stop]))].copy()
         entries[0] -= start
         return Votes(entries, self.texts)
 
 
 class Spellings:
-    """The distinct texts of a pool's answers, and which of them one marker takes as the same."""
+    """The distinct texts of a pool's answers, and which of them a marker considers equal."""
 
     def __init__(self, texts: pa.Array, comparison: AnswerComparison | None = None) -> None:
         key, same = comparison or AnswerComparison(spelling_key)
@@ -57,14 +57,14 @@ class Spellings:
         self.texts = texts
         self._keys = keys.indices.to_numpy()  # [texts]
         self._distinct = len(keys.dictionary)
-        # The key of texts that may be the same as one with another key.
+        # The keys of texts that may equal a text with a different key.
         self._open = pc.index(keys.dictionary, "").as_py() if same else -1
         self._same = same and lru_cache(REMEMBERED)(same)
 
     def votes(self, row: Ints, text: Ints, wrong: npt.NDArray[np.bool_]) -> Votes:
         """The votes of the samples with an answer, [samples] each: their row, text and mark."""
         base = max(1, len(self.texts))
-        # Each (row, text, wrong) as one number, then each (row, text): a pair.
+        # Each (row, text, wrong) as one number, then each pair (row, text).
         numbers, times = np.unique((row * base + text) * 2 + wrong, return_counts=True)
         pairs = numbers >> 1
         first = _starts(pairs)
@@ -72,14 +72,14 @@ class Spellings:
         counted = np.stack([_sums(times, first), _sums(times * (numbers & 1), first)])
         group = self._groups(row, text, counted[0])
         if (group != np.arange(len(group))).any():
-            order = np.lexsort((-counted[0], -counted[1], group))  # those of a row stay together
+            order = np.lexsort((-counted[0], -counted[1], group))  # rows stay together
             first = _starts(group[order])
             row, text = row[order[first]], text[order[first]]
             counted = np.stack([_sums(each[order], first) for each in counted])
         return Votes(np.stack([row, *counted, text]), self.texts)
 
     def _groups(self, row: Ints, text: Ints, samples: Ints) -> Ints:
-        """The place of one of the pairs with the same answer, [pairs], which are sorted by row."""
+        """[pairs]: the place of one pair with the same answer; pairs are sorted by row."""
         group = np.arange(len(row))
         if self._distinct == len(self.texts) and self._open < 0:
             return group
@@ -98,7 +98,7 @@ class Spellings:
     def _joined(
         self, keys: Sequence[int], texts: Sequence[str], samples: Ints
     ) -> list[tuple[int, int]]:
-        """The places of a prompt's spellings that join a group, each with that of its first one."""
+        """The places of a prompt's spellings that join a group, each with the group's first."""
         firsts, joined = list[int](), []
         for place in np.argsort(-samples, kind="stable").tolist():
             for first in firsts:
@@ -114,7 +114,7 @@ class Spellings:
 
 
 def _starts(values: Ints) -> Ints:
-    """Where each run of equal values starts."""
+    """The start of each run of equal values."""
     return np.flatnonzero(np.diff(values, prepend=-1))
 
 
@@ -125,7 +125,7 @@ def _sums(values: Ints, starts: Ints) -> Ints:
 def votes_of(
     samples: pa.Table, table: pa.Table, comparison: AnswerComparison | None = None
 ) -> Votes:
-    """The votes of samples (columns prompt_id, outcome, extracted) from which a table was made.
+    """The votes of the samples (columns prompt_id, outcome, extracted) that a table was made from.
 
     Without a `comparison`, answers are compared as texts.
     """
@@ -137,7 +137,7 @@ def votes_of(
 
 
 def with_answers(table: pa.Table, votes: Votes) -> pa.Table:
-    """The difficulty table with agreement, answers and entropy; null where no answer was read."""
+    """The difficulty table with agreement, answers and entropy; null if no answer was read."""
     if not len(votes.row):
         return table
     first = _starts(votes.row)

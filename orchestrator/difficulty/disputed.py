@@ -1,11 +1,11 @@
-"""Gold answers that the completions dispute: they agree on another answer. Pure.
+"""Gold answers that the completions dispute: they agree on a different answer. Pure.
 
-Where most completions with an answer agree on another one than the gold answer, they dispute it.
-Completions without an answer say nothing, so they do not count. A mistake that the model often
-makes looks the same, so the number of right golds that would be disputed is estimated first: from
-how alike the wrong answers are to prompts that the model also solves, whose golds are mostly right
-(`wrong_answers`). Gold answers are suspected where at least half of the disputed ones are expected
-to be wrong. What is measured: `python -m benchmarks.disputed` and `python -m benchmarks.suspects`.
+A gold answer is disputed if most completions with an answer agree on a different one. Completions
+without an answer do not count. A frequent mistake of the model looks the same. Therefore the number
+of right gold answers that would be disputed is estimated first, from how much wrong answers agree
+on prompts that the model also solves, whose gold answers are mostly right (`wrong_answers`). Gold
+answers are suspected if at least half of the disputed ones are expected to be wrong. Measurements:
+`python -m benchmarks.disputed` and `python -m benchmarks.suspects`.
 """
 
 from math import hypot, nan
@@ -25,19 +25,19 @@ from orchestrator.plugins.counts import counted
 SHARE = 2 / 3  # of a prompt's completions with an answer that must agree
 LEAST = 3  # completions that must agree, however few were drawn
 MOST = 100  # disputed golds that are kept with their answers
-PRECISION = 1 / 2  # expected share of wrong golds among disputed ones from which on they count
-DEVIATIONS = 1.96  # above the number by mistake, as one in forty is by chance
+PRECISION = 1 / 2  # least expected share of wrong golds among disputed ones
+DEVIATIONS = 1.96  # above the number by mistake; exceeded by chance once in forty times
 INEXACT = 0.1  # standard error of that number, as a share, besides chance and the error of the fit
-MOST_RAISED = 3  # times that wrong golds may explain disputed ones beyond those by mistake
+MOST_RAISED = 3  # limit of the raise from wrong golds, in multiples
 VARIED = 5_000  # solved prompts whose wrong answers are counted, of each ROWS
 ROWS = 1_000_000  # prompts that are compared at once
 
 
 class DisputedGold(NamedTuple):
-    """A prompt of which `votes` of its `n` completions agree on `answer`, not the gold one.
+    """A prompt with `votes` of `n` completions that agree on `answer`, not the gold answer.
 
     evidence: the lower end of the Wilson 95 % interval of the agreed answer's lead over the gold
-    one, as a share of the completions with an answer.
+    answer, as a share of the completions with an answer.
     """
 
     prompt_id: str
@@ -48,12 +48,12 @@ class DisputedGold(NamedTuple):
 
 
 class DisputedGolds(NamedTuple):
-    """Prompts with an agreed answer: how many agree on the gold one, how many on another.
+    """Prompts with an agreed answer: the numbers that agree on the gold answer and on another one.
 
-    by_mistake: how many are expected to be disputed if all golds are right, deviation: the standard
-    deviation around it; precision: the expected share of the disputed golds that are wrong, nan
-    without any. evidence: of each row of the difficulty table, 0 where it is not disputed.
-    `candidates` are the MOST disputed golds with the most evidence.
+    by_mistake: expected number of disputed golds if all golds are right, with its standard
+    deviation `deviation`. precision: expected share of the disputed golds that are wrong; nan
+    without any. evidence: for each row of the difficulty table, 0 if not disputed. candidates: the
+    MOST disputed golds with the most evidence.
     """
 
     on_gold: int
@@ -66,30 +66,29 @@ class DisputedGolds(NamedTuple):
 
     @property
     def most_by_mistake(self) -> int:
-        """Up to so many disputed golds are no evidence that any is wrong."""
+        """Up to this many disputed golds are not evidence that any is wrong."""
         return int(self.by_mistake + DEVIATIONS * self.deviation)
 
     @property
     def credible(self) -> bool:
         """Whether disputed golds are suspected: most are expected to be wrong, beyond chance.
 
-        Where most agreed answers are not the gold ones, it is the model that errs, or most golds
-        are wrong.
+        If most agreed answers are not the gold ones, either the model errs or most golds are wrong.
         """
         beyond_chance = self.on_other > self.most_by_mistake
         return self.on_gold > self.on_other and self.precision >= PRECISION and beyond_chance
 
     @property
     def doubt(self) -> str:
-        """Why disputed golds are not suspected; empty where they are, and where there is none."""
+        """Why disputed golds are not suspected; empty if they are, or if there are none."""
         if self.credible or not self.on_other:
             return ""
         prompts = counted(self.on_other, "prompt")
-        disputed = f"on {prompts}, completions agree on another answer than the gold one"
+        disputed = f"on {prompts}, completions agree on an answer that is not the gold answer"
         if self.on_gold <= self.on_other:
             return (
-                f"{disputed}. They agree on the gold one on {self.on_gold:,}. Either the model is "
-                "often wrong, or many gold answers are"
+                f"{disputed}. On {self.on_gold:,}, they agree on the gold answer. Either the model "
+                "is often wrong, or many gold answers are"
             )
         if self.on_other <= self.most_by_mistake:
             return (
@@ -97,18 +96,18 @@ class DisputedGolds(NamedTuple):
                 "gold answers is wrong"
             )
         return (
-            f"{disputed}. {self.expected_by_mistake}. {self.expected_precision}, fewer than the "
-            f"{100 * PRECISION:.0f} % from which they are suspected"
+            f"{disputed}. {self.expected_by_mistake}. {self.expected_precision}; "
+            f"they are suspected from {100 * PRECISION:.0f} %"
         )
 
     @property
     def title(self) -> str:
-        """What the disputed golds are."""
+        """A title for the disputed golds."""
         return "Suspected wrong gold answers" if self.credible else "Disputed gold answers"
 
     @property
     def verdict(self) -> str:
-        """What can be said of the disputed golds, of which there are some."""
+        """The verdict on the disputed golds, if there are any."""
         if self.doubt:
             return f"No gold answer is suspected: {self.doubt}."
         return (
@@ -119,7 +118,7 @@ class DisputedGolds(NamedTuple):
 
     @property
     def expected_by_mistake(self) -> str:
-        """The number by mistake as a sentence without a full stop."""
+        """The expected number by mistake, as a sentence without a full stop."""
         return (
             f"If every gold answer were right, {self.by_mistake:.1f} such prompts would be "
             f"expected, and up to {self.most_by_mistake:,} could occur by chance"
@@ -137,14 +136,15 @@ class DisputedGolds(NamedTuple):
 
     @property
     def suspected(self) -> npt.NDArray[np.bool_]:
-        """Whether the gold of each row is suspected: none where it is not credible."""
+        """Whether the gold of each row is suspected; all False if not credible."""
         return self.disputed & self.credible
 
 
 def tally(samples: pa.Table) -> pa.Table:
-    """What `disputed_golds` reads of a difficulty table: prompt_id, n, successes, wrong.
+    """The columns of a difficulty table that `disputed_golds` reads: prompt_id, n, successes,
+    wrong.
 
-    A row per prompt of the samples (columns prompt_id, outcome), sorted by its id.
+    A row per prompt of the samples (columns prompt_id, outcome), sorted by id.
     """
     outcome = samples["outcome"]
     marks = pa.table(
@@ -164,17 +164,18 @@ def tally(samples: pa.Table) -> pa.Table:
 def disputed_golds(votes: Votes, table: pa.Table, *, share: float = SHARE) -> DisputedGolds:
     """The agreed answers of a pool: given by at least a `share` of completions with an answer.
 
-    `votes` are those of the samples from which the difficulty table was made.
+    votes: of the samples that the difficulty table was made from.
     """
     on_gold = 0
     answered = 0
     evidence = np.zeros(table.num_rows)
     candidates: list[DisputedGold] = []
-    # The wrong answers of solved prompts: row, how many give it, whether it could be agreed on.
+    # The wrong answers of solved prompts: row, number of completions, whether it could be agreed
+    # on.
     varied = [np.empty((3, 0), int)]
     exposed = [
         np.empty((3, 0), int)
-    ]  # correct and wrong answers of a prompt, and how many must agree
+    ]  # correct and wrong answers of a prompt, and the number that must agree
     for start in range(0, table.num_rows, ROWS):
         prompts = table.slice(start, ROWS)
         solved = counts(prompts, "successes")
@@ -219,9 +220,9 @@ def _precision(
 ) -> float:
     """The expected share of disputed golds that are wrong; nan without any.
 
-    Of `answered` prompts, w have a wrong gold. Then w * unsolved fewer right golds are disputed by
-    mistake, and w * agreed wrong ones, as on any prompt on which the model agrees. Where both
-    shares are alike, little can be told.
+    Suppose w of the `answered` prompts have a wrong gold. Then w * unsolved fewer right golds are
+    disputed by mistake, and w * agreed wrong golds are disputed, as on any prompt on which the
+    model agrees. If both shares are similar, the estimate is imprecise.
     """
     if not on_other:
         return nan
@@ -231,7 +232,7 @@ def _precision(
 
 
 def with_suspected(table: pa.Table, golds: DisputedGolds) -> pa.Table:
-    """The difficulty table with `suspected` and `dispute`, and in its metadata why none is."""
+    """The table with `suspected` and `dispute`, and in its metadata the reason if none is."""
     for name, values in (("suspected", golds.suspected), ("dispute", golds.evidence)):
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
     return table.replace_schema_metadata({DOUBT: golds.doubt})

@@ -1,10 +1,10 @@
 """Estimates of pass rates from a probe, and its agreement with a second one. Pure: NumPy, SciPy.
 
 A prompt's successes are s ~ Binomial(n, p). Its p is one of GRID, with the weights of the pool's
-prior: a histogram of pass rates that has every form, also prompts that are never or always solved.
+prior: a histogram of pass rates of any shape, including prompts that are never or always solved.
 Stopping a prompt early based on its own draws leaves the likelihood unchanged, so n may differ
-between prompts. Arrays are [prompts]; n counts scorable samples. How well this predicts, compared
-with a Beta prior: `python -m benchmarks.priors`.
+between prompts. Arrays are [prompts]; n counts scorable samples. For a comparison with a Beta
+prior, see `python -m benchmarks.priors`.
 """
 
 from collections.abc import Iterator
@@ -18,19 +18,19 @@ from scipy.special import gammaln, xlog1py, xlogy
 from orchestrator.difficulty.proportions import fit_weights, wilson
 from orchestrator.plugins.streams import generator
 
-MOST_COUNTED = 1_000  # samples of a prompt up to which all possible counts are tabulated
+MOST_COUNTED = 1_000  # most samples of a prompt with tabulated counts
 INNER = 400  # pass rates between 0 and 1, closer to each other at the ends
 GRID = np.concatenate([[0], (1 - np.cos(np.pi * (np.arange(INNER) + 0.5) / INNER)) / 2, [1]])
-# What is assumed before any sample: Jeffreys' prior Beta(1/2, 1/2), and a tenth at 0 and at 1.
+# Assumed before any sample: Jeffreys' prior Beta(1/2, 1/2), and a tenth each at 0 and 1.
 START = np.concatenate([[0.1], np.full(INNER, 0.8 / INNER), [0.1]])
-MOST_FITTED = 2_000  # different counts in a fit; of more, an even share of the prompts is used
-BLOCK = 4_096  # different counts whose posteriors are computed at once
-TESTED = 10_000  # prompts of a test of fit: in millions, an early end of the fit would show
+MOST_FITTED = 2_000  # distinct counts in a fit; above it, an even share of the prompts is used
+BLOCK = 4_096  # distinct counts with posteriors computed at once
+TESTED = 10_000  # prompts in a test of fit; with millions, it would detect the early end of the fit
 SIMULATED = 999  # histograms of that test
 
 
 class Prior(NamedTuple):
-    """The weights of a pool's pass rates, [len(GRID)]; `note`: what the data do not determine."""
+    """The weights of a pool's pass rates, [len(GRID)]. note: what the data cannot determine."""
 
     weights: np.ndarray
     note: str = ""
@@ -54,8 +54,8 @@ class Prior(NamedTuple):
 def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
     """The distribution of pass rates over the pool; prompts with n = 0 are ignored.
 
-    `note` says where the variance between prompts is assumed: without a scorable sample, with at
-    most one per prompt, or where all are correct or all wrong.
+    `note` states that the variance between prompts is assumed: without scorable samples, with at
+    most one per prompt, or if all are correct or all wrong.
     """
     s, total, weight = _counted(successes, n)
     if len(s) > MOST_FITTED:
@@ -73,14 +73,14 @@ def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
 
 
 def _counted(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The distinct pairs (successes, n > 0), and how many prompts have each."""
+    """The distinct pairs (successes, n > 0), and the number of prompts with each."""
     s, total, back = distinct_pairs(successes, n)
     weight = np.bincount(back, minlength=len(s))
     return s[total > 0], total[total > 0], weight[total > 0]
 
 
 def _likelihood(successes: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """[prompts, GRID]: the likelihood of each pass rate, relative to that of the most likely."""
+    """[prompts, GRID]: the likelihood of each pass rate, relative to the most likely one's."""
     s = successes[:, None]
     failures = (n - successes)[:, None]
     log = xlogy(s, GRID) + xlog1py(failures, -GRID)
@@ -100,8 +100,8 @@ def posterior_mean(
 ) -> np.ndarray:
     """E[values(p) | s, n]; values: [GRID] or [GRID, several].
 
-    Of GRID itself: the prior's mean for n = 0, close to s / n for a large n. Of `live_chance`: the
-    event inside the paper's learnable %, before any training.
+    For GRID itself: the prior's mean for n = 0, close to s / n for a large n. For `live_chance`:
+    the event in the paper's learnable %, before any training.
     """
     s, total, back = distinct_pairs(successes, n)
     means = [weights @ values for weights in posteriors(s, total, prior)]
@@ -115,11 +115,11 @@ def live_chance(group_size: int) -> np.ndarray:
 
 
 def fit_p(successes: np.ndarray, n: np.ndarray) -> float:
-    """p of the histogram of successes, if each prompt's samples are independent of each other.
+    """p of the histogram of successes if each prompt's samples are independent of each other.
 
-    Of the prompts with the most frequent n > 1, against their own fitted prior, by simulated
+    It tests the prompts with the most frequent n > 1 against their own fitted prior, by simulated
     histograms (likelihood ratio). A small p means that no pass rates explain the histogram: a
-    prompt's samples depend on each other, for example because they are repeated. nan where no n is
+    prompt's samples depend on each other, for example because they are repeated. nan if no n is
     from 2 to MOST_COUNTED.
     """
     of_n = np.bincount(n[n <= MOST_COUNTED], minlength=3)
@@ -136,7 +136,7 @@ def fit_p(successes: np.ndarray, n: np.ndarray) -> float:
     chance = chance / chance.sum()
     seen = np.bincount(of_prompt, minlength=samples + 1)
     drawn = generator("simulated histograms").multinomial(len(of_prompt), chance, SIMULATED)
-    # Half the likelihood ratio of a histogram to the expected one; observed, then simulated.
+    # Half the likelihood ratio of a histogram to the expected one: observed, then simulated.
     ratios = [xlogy(h, h / (len(of_prompt) * chance)).sum(axis=-1) for h in (seen, drawn)]
     return float((np.count_nonzero(ratios[1] >= ratios[0] - 1e-9) + 1) / (SIMULATED + 1))
 

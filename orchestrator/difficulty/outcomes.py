@@ -13,7 +13,7 @@ BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")
 
 
 def outcome_counts(table: pa.Table) -> dict[str, int]:
-    """Outcome -> samples of all prompts of a difficulty table, as far as it counts them."""
+    """Outcome -> samples of all prompts of a difficulty table, for the outcomes that it counts."""
     columns = dict(zip(OUTCOMES, ("successes", *OUTCOMES[1:]), strict=True))
     known = {o: pc.sum(table[name]) for o, name in columns.items() if name in table.column_names}
     return {outcome: int(count.as_py() or 0) for outcome, count in known.items()}
@@ -34,7 +34,7 @@ def pass_rate_histogram(table: pa.Table, bins: int) -> np.ndarray:
 def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
     """[bins + 2, outcomes]: prompts by pass rate 0, 1/bins, …, 1 (nearest) and outcome.
 
-    Each prompt counts as one, distributed over OUTCOMES like its samples. The last row holds the
+    Each prompt counts as one, distributed over OUTCOMES like its samples. The last row is for
     prompts without a pass rate.
     """
     rate = table["pass_rate"].to_numpy()
@@ -50,10 +50,10 @@ def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
 
 
 def complete_pass_rates(table: pa.Table, samples: int, count_truncated: str = "wrong") -> pa.Table:
-    """A difficulty table whose pass rates select the same subset as the full probe's would.
+    """A difficulty table with pass rates that select the same subset as the full probe.
 
-    The missing samples of a prompt that was decided early count as failures; any other outcome
-    would lead to the same subset.
+    The missing samples of a prompt that was decided early count as failures; other outcomes would
+    give the same subset.
     """
     short = table["n"].to_numpy() < samples
     unscored = (

@@ -1,4 +1,4 @@
-"""Which answers to the prompts of a pool are the same, as the markers of its tasks compare them."""
+"""Which answers to the prompts of a pool are equal for the markers of its tasks."""
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,12 @@ WRONG = OUTCOMES.index("wrong")
 
 
 def comparison_of(task: Task | None) -> AnswerComparison | None:
-    """How the task's marker compares answers; None, as texts, for a user's own, never run here."""
+    """The answer comparison of the task's marker; None for a user's own, which never runs here."""
     return task.comparison if task is not None and is_shipped(task) else None
 
 
 class PoolSpellings:
-    """The same for a pool, whose prompts may be marked by several markers: those of a mix."""
+    """The same for a pool; a mix may have several markers."""
 
     def __init__(self, answers: Answers, task: Task, prompts: PromptTable) -> None:
         self._answers = answers

@@ -29,7 +29,7 @@ from policies import labelled_rows
 def table_file(plan: Plan, spec: ProbeSpec, page: Path) -> Path:
     """The file beside the page for the difficulty table of a training probe.
 
-    Its name hashes the pool and the marker, too: datasets that share a probe's folder never share a
+    Its name also hashes the pool and the marker: datasets that share a probe's folder never share a
     table, even if they have the same name in two files of experiments.
     """
     pool = plan.pool(spec).train_hash
@@ -44,7 +44,7 @@ def difficulty_of(plan: Plan, spec: ProbeSpec, outcomes: Outcomes) -> pa.Table:
 
 
 def _labelled(table: pa.Table) -> pa.Table:
-    """The rows with a gold answer: mostly all of them, which are not copied."""
+    """The rows with a gold answer; not a copy if all have one, as is usual."""
     rows = labelled_rows(table)
     return table if rows.all() else table.filter(pa.array(rows))
 
@@ -52,9 +52,9 @@ def _labelled(table: pa.Table) -> pa.Table:
 class CellTables:
     """The difficulty tables of the cells that share a probe's samples, each computed once.
 
-    Cells may differ in K, in how truncated samples count, and in the size of a group. The samples'
-    answers are read for the first cell whose policy needs them, unless they are given. `others`
-    gives the tables of another model's probe, by which a cell may rank its prompts.
+    Cells may differ in K, in how truncated samples count, and in the group size. The samples'
+    answers are read for the first cell with a policy that needs them, unless they are given.
+    `others` returns the tables of another model's probe, which a cell may rank its prompts by.
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class CellTables:
 
     @cached_property
     def _texts_needed(self) -> bool:
-        """Whether only the samples' texts show answers in another form than the marker reads."""
+        """Whether only the samples' texts show answers in a form that the marker does not read."""
         return self._folder is not None and reads_texts(self._folder.task)
 
     def of(self, cell: Cell, *, answers: bool = False, unlabelled: bool = False) -> pa.Table:
-        """The table that the cell's policy ranks by, of the first K samples of each prompt.
+        """The table that the cell's policy ranks by, from the first K samples of each prompt.
 
-        Of prompts with a gold answer, which can be trained on; with `unlabelled`, of all. Its
-        columns of the samples' answers are filled with `answers`, and where the cell's subset
-        depends on them, or failures by form are unknown without. A further column, `question`, is
-        added where the subset depends on that. Raises UserError for a file of difficulty that has
-        changed, or another model's probe that is not finished.
+        It has the prompts with a gold answer, which can be trained on, or all with `unlabelled`.
+        The columns of the samples' answers are filled with `answers`, if the cell's subset depends
+        on them, or if failures by form need them. A column `question` is added if the subset
+        depends on it. Raises UserError if a difficulty file has changed, or another model's probe
+        is not finished.
         """
         answers |= self._texts_needed or cell.static_policy.build().reads_answers
         answers |= any(rule.build().reads_answers for rule in cell.bounding_rules)
@@ -106,14 +106,14 @@ class CellTables:
             table = with_ranks_of(table, ranks)
         if cell.static_policy.build().reads_questions:
             prompts = self._outcomes.prompts
-            questions = prompts.take(prompts.order).column("question")  # a file, if they are large
+            questions = prompts.take(prompts.order).column("question")  # on disk, if large
             table = table.append_column("question", questions)
         return table if unlabelled else _labelled(table)
 
     def own_table(
         self, cell: Cell, *, answers: bool = False, unlabelled: bool = False
     ) -> pa.Table | None:
-        """The table of its own model's pass rates, of the same prompts as that of `of`.
+        """The table of its own model's pass rates, for the same prompts as the table of `of`.
 
         None if the cell's policy ranks by these.
         """
@@ -124,7 +124,7 @@ class CellTables:
         return table if unlabelled else _labelled(table)
 
     def _ranks_of(self, cell: Cell, ranking: DifficultySource, *, answers: bool) -> pa.Table:
-        """The table of what a cell ranks by."""
+        """The table that a cell ranks by."""
         group = cell.batch.group_size
         settings = cell.probe.settings
         key = [ranking.identity, settings.samples, settings.count_truncated, group, answers]
@@ -151,9 +151,9 @@ class CellTables:
         return by_agreement(table, group_size)
 
     def with_group(self, spec: ProbeSpec, group_size: int, *, answers: bool = False) -> pa.Table:
-        """The table of the first K samples of each prompt, K and the rest as in `spec`.
+        """The table of the first K samples of each prompt; K and other settings as in `spec`.
 
-        With `answers`, its columns of the samples' answers are filled.
+        With `answers`, the columns of the samples' answers are filled.
         """
         return self._computed(spec, group_size, answers)[0]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 Z95 = 1.959963984540054
-STEPS = 300  # of the fit; more follow chance
+STEPS = 300  # of the fit; more would fit noise
 
 
 def wilson(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -20,9 +20,9 @@ def wilson(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def fit_weights(likelihood: np.ndarray, times: np.ndarray, start: np.ndarray) -> np.ndarray:
     """The weights of a mixture, [components], from likelihoods [data, components] seen `times`.
 
-    EM from `start` towards the most likely weights, ended early, and with the weight of one datum
-    on `start`: it is kept as far as the data allow ("smoothing by roughening", Laird and Louis
-    1991).
+    EM from `start` towards the most likely weights, stopped early and with the weight of one datum
+    on `start`, so that `start` is kept as far as the data allow ("smoothing by roughening", Laird
+    and Louis 1991).
     """
     weights = start
     for _ in range(STEPS):

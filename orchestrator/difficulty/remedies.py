@@ -1,7 +1,7 @@
-"""What to change where completions fail, by how they fail. Pure.
+"""What to change if completions fail, by the kind of failure. Pure.
 
-An answer that is not read says nothing about the prompt or the model. So the marker and the form of
-the answer come first, then the token limit; other prompts or another model come last.
+An answer that is not read is no evidence about the prompt or the model. So the marker and the form
+of the answer come first, then the token limit; different prompts or a different model come last.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from orchestrator.difficulty.proportions import counts
 from orchestrator.plugins.counts import counted
 from policies.base import fails_by_form
 
-NAMED = 1 / 4  # share of the failures from which on an outcome is named
-ANY_LIMIT = "the token limit"  # where the setting is not known
-FORM_SHARE = 1 / 20  # of prompts, from which on failures by form are named
+NAMED = 1 / 4  # least share of the failures for naming an outcome
+ANY_LIMIT = "the token limit"  # if the setting is unknown
+FORM_SHARE = 1 / 20  # least share of prompts for naming failures by form
 # Why a completion fails by form -> in words.
 FORMS = {
-    "other form": "the gold answer stands in the completion in another form",
+    "other form": "the completion has the gold answer in another form",
     "unparsed": "no answer is parsed",
     "truncated": "completions are truncated before an answer",
 }
@@ -28,7 +28,7 @@ FORM = "ask for the answer in the form that the marker reads, or choose another 
 
 
 def reading_remedies(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> list[str]:
-    """What to change so that answers are read; empty where most failures are wrong answers.
+    """What to change so that answers are read; empty if most failures are wrong answers.
 
     outcomes: completions by outcome. limit: the setting of the token limit, and its value.
     """
@@ -43,7 +43,7 @@ def reading_remedies(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> lis
 
 
 def unread_answers(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> str:
-    """That most failed completions have no answer that was read, and what to change; else empty."""
+    """A warning if most failed completions lack a read answer, with remedies; else empty."""
     remedies = reading_remedies(outcomes, limit)
     if not remedies:
         return ""
@@ -58,8 +58,8 @@ def unread_answers(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> str:
 def form_counts(table: pa.Table) -> dict[str, int] | None:
     """Prompts that fail by form (`fails_by_form`), by the reason: a key of FORMS.
 
-    That is an answer in another form where at least half of these failures have one, or more
-    samples than are correct; else what more of the failures have. None where `form_failures` is
+    The reason is an answer in another form if at least half of these failures have one, or more
+    samples than are correct; else the more frequent of the other two. None if `form_failures` is
     unknown for a prompt.
     """
     names = ("form_failures", "other_form", "successes", "unparsed", "truncated")
@@ -75,7 +75,7 @@ def form_counts(table: pa.Table) -> dict[str, int] | None:
 
 
 def form_remedies(table: pa.Table, share: float, limit: str = ANY_LIMIT) -> list[str]:
-    """What to change where this share of prompts fails by form; empty elsewhere, and if unknown."""
+    """What to change if at least this share of prompts fails by form; empty if unknown."""
     numbers = form_counts(table) or {}
     if not any(numbers.values()) or sum(numbers.values()) < share * table.num_rows:
         return []
@@ -84,9 +84,9 @@ def form_remedies(table: pa.Table, share: float, limit: str = ANY_LIMIT) -> list
 
 
 def form_note(table: pa.Table, limit: str = ANY_LIMIT) -> str:
-    """How many of these prompts fail mostly by form, why, and what to change; else empty.
+    """The number of prompts that fail mostly by form, with reasons and remedies.
 
-    Empty, too, for less than a share FORM_SHARE of the prompts, and where that is not known.
+    Empty for less than the share FORM_SHARE of the prompts, or if unknown.
     """
     if not (remedies := form_remedies(table, FORM_SHARE, limit)):
         return ""
@@ -100,9 +100,9 @@ def form_note(table: pa.Table, limit: str = ANY_LIMIT) -> str:
 
 
 def few_signals_of(table: pa.Table, size: int) -> str:
-    """`few_signals` of a difficulty table, which may hold pass rates alone.
+    """`few_signals` of a difficulty table, which may have only pass rates.
 
-    A prompt with a rate of an unknown number of samples counts as one with several.
+    A prompt with an unknown number of samples counts as one with several.
     """
     rates = pc.fill_null(table["pass_rate"].cast(pa.float64()), float("nan")).to_numpy()
     scorable = np.full(len(rates), 2.0)
@@ -125,19 +125,20 @@ def pool_warning(
 ) -> str:
     """Why subsets of `size` prompts may teach nothing, and what to change; else empty.
 
-    successes, scorable: [prompts], of a complete probe; outcomes: of all its completions. Either
-    fewer prompts were solved in some samples only, or most failures are answers that were not read.
-    Prompts with one sample each that are not all alike do not show which are solved sometimes.
+    successes, scorable: [prompts], of a complete probe. outcomes: of all its completions. The
+    warning appears if fewer prompts were solved in only some samples, or if most failures are
+    answers that were not read. With one sample per prompt and mixed results, it is unknown which
+    prompts are solved sometimes.
     """
     unread = unread_answers(outcomes, limit)
     return few_signals(successes, scorable, size, unread) or unread
 
 
 def few_signals(successes: np.ndarray, scorable: np.ndarray, size: int, unread: str) -> str:
-    """That fewer prompts than `size` were solved in some samples only, and what to change.
+    """A warning if fewer prompts than `size` were solved in only some samples; else empty.
 
-    Empty otherwise. Of a subset that is the whole pool, one is enough. unread: the remedy where
-    most failures are answers that were not read.
+    For a subset that is the whole pool, one such prompt is enough. unread: the remedy if most
+    failures are answers that were not read.
     """
     size = size if size < len(successes) else 1
     if scorable.max(initial=0) < 2 and 0 < successes.sum() < scorable.sum():

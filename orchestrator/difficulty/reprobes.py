@@ -15,9 +15,9 @@ from tasks import OUTCOMES
 class _Reprobes:
     """Draws further probes of a difficulty table's prompts, K samples each.
 
-    A prompt's pass rate is drawn from its posterior, the kinds of its failures from its own shares
-    (smoothed by one average failure of the pool). The share of unscorable samples and the prior are
-    kept: a pool's distribution hardly changes.
+    A prompt's pass rate is drawn from its posterior, and the kinds of its failures from its own
+    shares (smoothed by one average failure of the pool). The share of unscorable samples and the
+    prior stay the same, since a pool's distribution hardly changes.
     """
 
     def __init__(self, table: pa.Table, samples: int, group_size: int) -> None:
@@ -45,7 +45,7 @@ class _Reprobes:
             misread = counts(table, "form_failures") - unparsed - truncated
             self.misread = misread / np.maximum(counts(table, "wrong"), 1)
         labelled = labelled_rows(table)
-        # Errors, and all others of a prompt without a gold answer.
+        # Errors, and all samples of a prompt without a gold answer.
         self.unmarked = [self.error, np.where(labelled, 0, samples - self.error)]
         unparsed = unparsed * labelled
         truncated = truncated * labelled
@@ -85,7 +85,7 @@ class _Reprobes:
 
 
 def _smoothed(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Shares part/whole, smoothed towards the share of all with the weight of one failure."""
+    """Shares part/whole, smoothed towards the overall share with the weight of one failure."""
     return np.asarray((part + part.sum() / max(whole.sum(), 1)) / (whole + 1))
 
 
@@ -101,8 +101,8 @@ def in_subset_probability(
 ) -> np.ndarray:
     """[prompts]: the share of `repeats` further probes of `samples` each that choose the prompt.
 
-    `table` has the schema DIFFICULTY. Ties are broken anew in every probe. A probe from which the
-    policy cannot fill the subset (PolicyError) chooses nothing.
+    table: schema DIFFICULTY. Ties are broken anew in every probe. If the policy cannot fill the
+    subset from a probe (PolicyError), this probe chooses nothing.
     """
     probes = _Reprobes(table, samples, group_size)
     times = np.zeros(table.num_rows)

@@ -1,6 +1,6 @@
 """Difficulty tables whose pass rates come from elsewhere: agreement, another model, a file. Pure.
 
-Policies rank by the same columns then, so that each of them works with every source.
+Policies rank by the same columns for every source.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ OF_AGREEMENT = ("n", "agreement", *UNREAD)  # what `by_agreement` reads
 
 
 def with_ranks_of(table: pa.Table, other: pa.Table) -> pa.Table:
-    """The table with the measured columns of DIFFICULTY of another one, by prompt_id.
+    """The table with the measured columns of DIFFICULTY from another one, by prompt_id.
 
-    What the other table lacks, columns or prompts, is null; `short` is then false.
+    Columns and prompts that the other table lacks are null; `short` is then false.
     """
     ids = other["prompt_id"].combine_chunks()
     rows = pc.index_in(table["prompt_id"].combine_chunks(), value_set=ids)
@@ -61,11 +61,11 @@ def _with_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
 def by_agreement(table: pa.Table, group_size: int = 8) -> pa.Table:
     """The table as if each prompt's most frequent answer were its gold, from `agreement` and n.
 
-    Samples that give it are the successes, other answers are wrong; unparsed, truncated and error
-    stay. The interval, the posterior (under the prior of these counts) and the learnability of
-    groups of `group_size` follow. The most frequent of few answers is so by chance, too, so that
-    rates are too high the fewer samples there are. Which sample gave it is not known: `first` is
-    null, and so are `form_failures` and `other_form`, which depend on gold answers.
+    Samples with this answer are successes, other answers are wrong; unparsed, truncated and error
+    stay. The interval, the posterior (with the prior of these counts) and the learnability of
+    groups of `group_size` follow. An answer may be the most frequent by chance, so rates are too
+    high, more so with fewer samples. It is unknown which sample gave it, so `first` is null; so are
+    `form_failures` and `other_form`, which depend on gold answers.
     """
     n = counts(table, "n")
     share = table["agreement"].to_numpy(zero_copy_only=False).astype(float)

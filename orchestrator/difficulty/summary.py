@@ -1,4 +1,4 @@
-"""What a policy can learn from a difficulty table, and how sure that is. Pure."""
+"""What a policy can learn from a difficulty table, and with what certainty. Pure."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,24 +17,24 @@ from policies import Policy, PolicyError, SelectFunction, Ties, choice_rng, labe
 from policies.base import FAILURES
 from tasks import OUTCOMES
 
-MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones
-SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
+MISFIT = 0.01  # p below which the samples of a prompt count as dependent
+SIMULATED = 1_000_000  # most prompts of a pool in simulated second probes
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of the subset that a policy selects from a probe; plain values."""
+    """Summary of the subset that a policy selects from a probe, as plain values."""
 
     policy: str
     size: int
     outcomes: dict[str, int]  # of the subset's samples
-    pass_rate: float | None  # expected of new samples: the mean of the posterior means
+    pass_rate: float | None  # expected in new samples: the mean of the posterior means
     unsolved: int  # prompts of the subset with a gold answer and without a correct sample
-    suspected: int | None  # prompts of the subset; None where answers were not read
+    suspected: int | None  # prompts of the subset; None if answers were not read
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
-    # Expected share that a second probe would choose again, ties broken anew; None where no counts
-    # of samples are known, and where a second probe is not simulated.
+    # Expected share that a second probe would choose again, with ties broken anew; None if sample
+    # counts are unknown, or if a second probe is not simulated.
     overlap: float | None
 
 
@@ -52,15 +52,15 @@ def summarise(
 ) -> Summary:
     """The summary of the `size` prompts that the policy selects from a difficulty table.
 
-    `samples` is K. `repeats` second probes of K samples per prompt are simulated, of at most
-    SIMULATED prompts. If this probe stopped early, give the table of
-    `complete_pass_rates`. Where the policy ranks by another difficulty, `own_table` is the
-    same prompts' table of their own model, and describes the subset. `stream`: see `choice_rng`;
-    None: the policy's. Raises PolicyError if the subset cannot be filled.
+    samples: K. repeats: number of simulated second probes, with K samples per prompt and at most
+    SIMULATED prompts. If this probe stopped early, pass the table of `complete_pass_rates`.
+    own_table: if the policy ranks by another difficulty, the table of the prompts' own model, which
+    describes the subset. stream: see `choice_rng`; None means the policy's. Raises PolicyError if
+    the subset cannot be filled.
     """
     stream = policy.stream if stream is None else stream
     chosen = policy(table, size, choice_rng(seed, stream))
-    ties = policy.ties(table, chosen)  # of this choice: the simulated ones are others
+    ties = policy.ties(table, chosen)  # of this choice, not of simulated ones
     overlap = None
     if policy.simulated and not table["n"].null_count:
         pool, members = _simulated(table, chosen, policy, choice_rng(seed, stream))
@@ -74,7 +74,7 @@ def summarise(
         policy=policy.name,
         size=len(chosen),
         outcomes=outcome_counts(subset),
-        # That of the samples which chose the prompts is too low or too high: the winner's curse.
+        # The rate of the samples that chose the prompts is biased: the winner's curse.
         pass_rate=pc.mean(subset["posterior"]).as_py(),
         unsolved=int(np.sum((counts(subset, "successes") == 0) & labelled_rows(subset))),
         suspected=pc.sum(subset["suspected"]).as_py(),
@@ -87,9 +87,9 @@ def summarise(
 def _simulated(
     table: pa.Table, chosen: np.ndarray, rule: SelectFunction, rng: np.random.Generator
 ) -> tuple[pa.Table, np.ndarray]:
-    """The prompts of which second probes are simulated, and the rows that the policy takes of them.
+    """The prompts in simulated second probes, and the rows that the policy takes of them.
 
-    They are the pool, or an even share of a larger one: rows are in the order of hashes.
+    They are the pool, or an even share of a larger one; rows are in the order of hashes.
     """
     step = -(-table.num_rows // SIMULATED)
     if step > 1:
@@ -101,9 +101,9 @@ def _simulated(
 
 
 def fit_warning(table: pa.Table) -> str:
-    """That a prompt's samples depend on each other, from a complete probe; else empty."""
+    """A warning if samples of a complete probe depend on each other; else empty."""
     p = fit_p(counts(table, "successes"), counts(table, "scorable"))
-    if not p < MISFIT:  # nan: not known
+    if not p < MISFIT:  # nan: unknown
         return ""
     return (
         f"no pass rates explain how many samples are correct (p = {p:.3f}), so a prompt's samples "

@@ -28,20 +28,22 @@ def difficulty(
 ) -> pa.Table:
     """One row per prompt, sorted by prompt_id: counts by outcome, pass rate, interval, estimates.
 
-    `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null, without
-    `tokens`, `tokens` and `tokens_sd`, and without `extracted`, the extracted answers, `suspected`,
-    `dispute`, `agreement`, `answers` and `entropy`; without the marks of both readings
-    (`other_outcome`, `rule`, `other_rule`), `form_failures` and `other_form`. Answers are compared
-    as the marker of `task` does, as texts without a task. `tiers` maps prompt_id to tier; all its
-    prompts are in the table, sampled or not. An error counts in `n` and `error`, but not in
-    `scorable` and the pass rate; so does a truncated sample with count_truncated="exclude".
-    `posterior` and `learnability` (of groups of `group_size`) are based on the prior fitted to this
-    pool. A prompt whose samples were read, and none marked, has no gold answer, and no pass rate.
-    `short` marks prompts with fewer than `samples_per_prompt` samples. Raises ValueError on an
-    unknown outcome.
+    `samples` needs the columns prompt_id and outcome. If optional columns are missing, these
+    results are null: `first` without `sample`; `tokens` and `tokens_sd` without `tokens`;
+    `suspected`, `dispute`, `agreement`, `answers` and `entropy` without `extracted`;
+    `form_failures` and `other_form` without the marks of both readings (`other_outcome`, `rule`,
+    `other_rule`).
+
+    Answers are compared by the marker of `task`, or as texts without a task. `tiers` maps prompt_id
+    to tier; all its prompts are in the table, sampled or not. An error counts in `n` and `error`,
+    but not in `scorable` or the pass rate; the same applies to a truncated sample with
+    count_truncated="exclude". `posterior` and `learnability` (of groups of `group_size`) use the
+    prior fitted to this pool. A prompt with samples but without marks has no gold answer and no
+    pass rate. `short` marks prompts with fewer than `samples_per_prompt` samples. Raises ValueError
+    on an unknown outcome.
     """
     prompt = samples["prompt_id"].cast(pa.string())
-    # Prompts of `tiers` have a row without any sample, too.
+    # Prompts of `tiers` without samples also have a row.
     ids = pc.unique(pa.chunked_array([*prompt.chunks, pa.array([*(tiers or {})], pa.string())]))
     ids = ids.take(pc.sort_indices(ids))
     row = pc.index_in(prompt, value_set=ids).to_numpy()  # [samples]: the row of the table
@@ -50,7 +52,7 @@ def difficulty(
         unknown = samples["outcome"].filter(pc.is_null(codes))[0]
         raise ValueError(f"outcome {unknown.as_py()!r}: write one of {', '.join(OUTCOMES)}")
     code = codes.to_numpy()
-    # Each (row, outcome) as one number: a count of both at once.
+    # Each (row, outcome) as one number, to count both at once.
     table = np.bincount(row * len(OUTCOMES) + code, minlength=len(ids) * len(OUTCOMES))
     tier = [(tiers or {}).get(i, "") for i in ids.to_pylist()]
     first = np.full(len(ids), -1)
@@ -78,7 +80,7 @@ def difficulty(
 
 
 def _sums(samples: pa.Table, row: np.ndarray, prompts: int) -> np.ndarray | None:
-    """`sums` of `_table`, of samples that count; without a score, one's is its correctness."""
+    """`sums` of `_table`, of samples that count; the default score is correctness."""
     if "score" not in samples.column_names:
         return None
     solved = pc.equal(samples["outcome"], "correct").cast(pa.float64())
@@ -87,7 +89,7 @@ def _sums(samples: pa.Table, row: np.ndarray, prompts: int) -> np.ndarray | None
 
 
 def _lengths(samples: pa.Table, row: np.ndarray, prompts: int) -> np.ndarray | None:
-    """`lengths` of `_table`; row: [samples], that of the prompt."""
+    """`lengths` of `_table`; row: [samples], the row of each sample's prompt."""
     if "tokens" not in samples.column_names:
         return None
     own = row[samples["tokens"].is_valid().to_numpy()]
@@ -96,9 +98,10 @@ def _lengths(samples: pa.Table, row: np.ndarray, prompts: int) -> np.ndarray | N
 
 
 def _misread(samples: pa.Table, row: np.ndarray, prompts: int) -> np.ndarray | None:
-    """`misread` of `_table`, from both readings of samples; None where they have only one.
+    """`misread` of `_table`, from both readings of samples; None if they have only one.
 
-    row: [samples], that of the prompt. Where all rules are equal, the marker has no other reading.
+    row: [samples], the row of each sample's prompt. If all rules are equal, the marker has one
+    reading.
     """
     if not {"other_outcome", "rule", "other_rule"} <= {*samples.column_names}:
         return None
@@ -123,11 +126,11 @@ def difficulty_of_codes(
 ) -> pa.Table:
     """The table of `difficulty` from outcomes as codes [prompts, K], for prompts sorted by id.
 
-    A code is a position in OUTCOMES; any other value is a sample that is not drawn. `scores`:
-    [prompts, K], None where they are 1 for a correct sample and 0 for any other. `labelled`:
-    [prompts], whether each has a gold answer, or needs none; None: as its samples tell. `tokens`:
-    [prompts, K], -1 where a sample is not drawn. `other_form`: [prompts, K], whether a failed
-    sample holds the gold answer in another form; None where that is not known.
+    A code is a position in OUTCOMES; any other value means that the sample was not drawn. scores:
+    [prompts, K]; None for 1 for a correct sample and 0 otherwise. labelled: [prompts], whether each
+    has a gold answer or does not need one; None to infer it from the samples. tokens: [prompts, K],
+    -1 if a sample was not drawn. other_form: [prompts, K], whether a failed sample contains the
+    gold answer in another form; None if unknown.
     """
     by_outcome = np.empty((len(OUTCOMES), len(codes)), dtype=np.int32)
     for code, by_prompt in enumerate(by_outcome):
@@ -181,10 +184,10 @@ def _table(
 ) -> pa.Table:
     """The table, from counts [outcomes, prompts] and the code of each prompt's sample 0 or -1.
 
-    sums: [2, prompts], of the scores and of their squares; None where scores are correctness.
-    lengths: [3, prompts], the samples whose tokens are known, and the sums of these and of their
-    squares. misread: [2, prompts], failed samples with the gold answer in another form, and those
-    of them that are wrong; None where that is not known.
+    sums: [2, prompts], of the scores and of their squares; None if scores are correctness. lengths:
+    [3, prompts], the number of samples with known tokens, and the sums of tokens and of their
+    squares. misread: [2, prompts], the number of failed samples with the gold answer in another
+    form, and the wrong ones among these; None if unknown.
     """
     by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
     n = outcomes.sum(axis=0, dtype=np.int32)
@@ -211,7 +214,7 @@ def _table(
         "score": pa.array(mean, mask=scorable < 1),
         "score_sd": pa.array(np.sqrt(variance), mask=scorable < 2),
     }
-    if lengths is not None and lengths[1].any():  # a recording may not know any
+    if lengths is not None and lengths[1].any():  # a recording may lack token counts
         known, total, squares = lengths
         variance = (known * squares - total**2) / np.maximum(known * (known - 1), 1)
         columns["tokens"] = pa.array(total / np.maximum(known, 1), mask=known < 1)

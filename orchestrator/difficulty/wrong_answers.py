@@ -1,14 +1,14 @@
-"""How much the wrong answers of a pool's prompts are alike: a mixture fitted to their counts. Pure.
+"""How much the wrong answers of a pool's prompts agree: a mixture fitted to their counts. Pure.
 
-The wrong answers to one prompt are taken as draws in one of two modes:
+The wrong answers to one prompt are modelled as draws in one of two modes:
 
 scattered: from some options whose chances are a symmetric Dirichlet distribution, from always the
 same answer to equal chances;
 attracted: each is one attractive answer with a fixed chance, and otherwise one of some options with
 equal chances.
 
-How the prompts of a pool are divided among these modes and their parameters is estimated, with its
-standard error. What that is worth: `python -m benchmarks.disputed`.
+The shares of a pool's prompts in these modes and their parameters are estimated, with standard
+errors. For the accuracy, see `python -m benchmarks.disputed`.
 """
 
 from math import sqrt
@@ -28,7 +28,7 @@ from orchestrator.difficulty.proportions import fit_weights
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.integer]
 
-# Scattered: of how many options, and the sum of their Dirichlet parameters.
+# Scattered: the number of options, and the sum of their Dirichlet parameters.
 OPTIONS, CONCENTRATION = (
     grid.ravel()
     for grid in np.meshgrid([1, 2, 3, 4, 6, 9, 15, 40, 1000], np.geomspace(0.1, 1000, 9))
@@ -37,16 +37,16 @@ OPTIONS, CONCENTRATION = (
 ATTRACTION, OTHERS = (
     grid.ravel() for grid in np.meshgrid(np.linspace(0.2, 0.95, 16), [2, 4, 15, 1000])
 )
-# Each mode has half of the weight that is assumed before any data.
+# Each mode has half of the prior weight.
 START = np.concatenate([np.full(len(each), 0.5 / len(each)) for each in (OPTIONS, ATTRACTION)])
-FAR = 20  # prompts with other pass rates count as so many
+FAR = 20  # most weight of all prompts with other pass rates, in prompts
 
 
 class Agreement(NamedTuple):
-    """How many prompts have wrong answers that agree: the expected number.
+    """The expected number of prompts with wrong answers that agree.
 
-    deviation: the standard deviation around it, by chance and by the error of the fit; share: the
-    expected share of them among prompts that no completion solved.
+    deviation: its standard deviation, from chance and the error of the fit; share: their expected
+    share of the prompts that no completion solved.
     """
 
     number: float
@@ -61,10 +61,10 @@ class WrongAnswers(NamedTuple):
     covariance: Floats
 
     def agreement(self, exposed: Ints) -> Agreement:
-        """How many of these prompts' wrong answers agree, if their gold answers are right.
+        """The agreement of these prompts' wrong answers, if their gold answers are right.
 
-        exposed: [3, prompts], correct and wrong answers, and how many of the wrong ones must agree,
-        which are more than half of them.
+        exposed: [3, prompts], the numbers of correct answers, of wrong answers, and of wrong
+        answers that must agree (more than half).
         """
         kinds, times = np.unique(exposed, axis=1, return_counts=True)
         chances = np.array([_agreeing(wrong, needed) for _, wrong, needed in kinds.T])
@@ -78,11 +78,10 @@ class WrongAnswers(NamedTuple):
 
 
 def fit_wrong_answers(row: Ints, votes: Ints, near: Ints) -> WrongAnswers:
-    """Fit the mixture to wrong answers, [answers] each: the prompt, and how often it is given.
+    """Fit the mixture to wrong answers, [answers] each: the prompt, and the number of completions.
 
-    near: whether the prompt's pass rate is near those of the prompts of which `agreement` asks: the
-    fit is to those, and the others count as up to FAR of them. Answers of one prompt stand
-    together.
+    near: whether the prompt's pass rate is near those of the prompts for `agreement`. The fit is to
+    these; all other prompts together count as at most FAR. Answers of one prompt are adjacent.
     """
     _, first, row = np.unique(row, return_index=True, return_inverse=True)
     log = np.concatenate([_scattered(row, votes), _attracted(row, votes)], axis=1)
@@ -104,7 +103,7 @@ def fit_wrong_answers(row: Ints, votes: Ints, near: Ints) -> WrongAnswers:
 
 
 def _scattered(row: Ints, votes: Ints) -> Floats:
-    """[prompts, components]: the log-likelihood of each prompt's counts, but for a constant."""
+    """[prompts, components]: the log-likelihood of each prompt's counts, up to a constant."""
     each = CONCENTRATION / OPTIONS
     distinct = np.bincount(row)
     wrong = np.bincount(row, votes)
@@ -116,10 +115,11 @@ def _scattered(row: Ints, votes: Ints) -> Floats:
 
 
 def _attracted(row: Ints, votes: Ints) -> Floats:
-    """The same, where one answer is attractive: any of those given, or none of them."""
+    """The same if one answer is attractive: one of the given answers, or none of them."""
     distinct = np.bincount(row)[:, None]
     wrong = np.bincount(row, votes)[:, None]
-    # How many ways the other answers are among the options: with each attractive, or with none.
+    # The number of ways to place the other answers among the options, with each attractive, or
+    # none.
     one = gammaln(OTHERS + 1) - gammaln(OTHERS - distinct + 2)
     none = gammaln(OTHERS + 1) - gammaln(OTHERS - distinct + 1)
     first = np.flatnonzero(np.diff(row, prepend=-1))
@@ -132,15 +132,15 @@ def _attracted(row: Ints, votes: Ints) -> Floats:
 
 
 def _agreeing(wrong: int, needed: int) -> Floats:
-    """[components]: the chance that `needed` or more of so many wrong answers agree.
+    """[components]: the chance that at least `needed` of `wrong` wrong answers agree.
 
-    `needed` is more than half, so at most one answer is given so often.
+    `needed` is more than half, so at most one answer is that frequent.
     """
     each = CONCENTRATION / OPTIONS
     rest = np.maximum(CONCENTRATION - each, 1e-300)
     count = np.arange(needed, wrong + 1)[:, None]
     ways = gammaln(wrong + 1) - gammaln(count + 1) - gammaln(wrong - count + 1)
-    # The beta-binomial probability that one option is given `needed` times or more.
+    # The beta-binomial probability that one option occurs at least `needed` times.
     often = np.exp(ways + betaln(count + each, wrong - count + rest) - betaln(each, rest)).sum(0)
     scattered = np.where(OPTIONS == 1, 1.0, OPTIONS * often)
     attracted = np.zeros(len(ATTRACTION))

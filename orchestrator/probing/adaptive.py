@@ -1,12 +1,13 @@
 """Exact adaptive probing: which samples can still change a subset. Pure: Arrow and NumPy only.
 
 A policy that scores each prompt by its own pass rate takes the prompts with the lowest key (score,
-tie-breaker). The possible final counts of a partly sampled prompt bound its key. It is certainly
-chosen when fewer prompts than the subset's size can come before its worst key, and certainly left
-out when at least that many surely come before its best. Further samples cannot change the subset
-then, so it is not sampled again. With all K samples drawn every bound is a point, so the result is
-the subset of the full probe, whatever was drawn and in which order. The score of `middle` depends
-on the pool's quartiles, which the bounds of all pass rates bound in turn.
+tie-breaker). The possible final counts of a partly sampled prompt bound its key. The prompt is
+certainly chosen if fewer prompts than the subset's size can come before its worst key. It is
+certainly left out if at least that many certainly come before its best key. Further samples then
+cannot change the subset, so it is not sampled again. Once all K samples are drawn, every bound is a
+point. The result is therefore the subset of the full probe, whatever was drawn and in which order.
+The score of `middle` depends on the pool's quartiles, which are bounded by the bounds of all pass
+rates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,13 +41,13 @@ class Counts(NamedTuple):
     """The samples drawn of each prompt so far: arrays of the pool's length."""
 
     successes: Ints
-    unscored: Ints  # errors, and whatever else the pass rate leaves out
+    unscored: Ints  # errors, and other samples that the pass rate excludes
     drawn: Ints
-    first: npt.NDArray[np.object_]  # outcome of sample 0, None while it is not drawn
+    first: npt.NDArray[np.object_]  # outcome of sample 0, None until it is drawn
 
 
 class Bounds(NamedTuple):
-    """Lowest and highest score that each prompt can end with; inf where it is not eligible."""
+    """Lowest and highest possible final score of each prompt; inf if it is not eligible."""
 
     low: Floats
     high: Floats
@@ -57,8 +58,8 @@ def undecided_rows(
 ) -> Ints:
     """Rows that need another sample for some target, the most promising first.
 
-    A row's priority is its best rank, over the targets, relative to that target's size: likely
-    members are confirmed before unlikely ones.
+    A row's priority is its best rank over the targets, relative to the target's size, so that
+    likely members are confirmed before unlikely ones.
     """
     incomplete = counts.drawn < samples
     priority = np.full(len(incomplete), np.inf)
@@ -93,7 +94,8 @@ def _undecided(
         else:
             bounds = score_bounds(target.policy, counts, tiers, samples)
     best, worst = _ranks(bounds, chance)
-    # How many rows could come before a row at its worst, and surely come before it at its best.
+    # The numbers of rows that could come before a row's worst key, and that must come before its
+    # best.
     before = np.searchsorted(np.sort(best), worst) - (best < worst)
     surely_before = np.searchsorted(np.sort(worst), best)
     chosen = (before < target.size) & np.isfinite(bounds.high)
@@ -103,21 +105,21 @@ def _undecided(
         return undecided, np.argsort(best, kind="stable")
     incomplete = counts.drawn < samples
     if undecided.any() and not (undecided & incomplete).any():
-        undecided = incomplete  # rows that are decided still move the quartiles
-    # Rows that look closest to the median first: they decide how far away the others must be.
+        undecided = incomplete  # decided rows still move the quartiles
+    # Rows that look closest to the median first: they determine how far away other rows must be.
     expected = (counts.successes + 0.5) / (counts.drawn - counts.unscored + 1)
     return undecided, np.argsort(np.abs(expected - np.median(expected)), kind="stable")
 
 
 def pool_bounds(policy: ScorePolicy, counts: Counts, samples: int) -> Bounds:
-    """Lowest and highest score where scores depend on the pass rates of the whole pool."""
+    """Lowest and highest scores if scores depend on the pass rates of the whole pool."""
     scorable = (samples - counts.unscored).astype(float)
     scorable[scorable == 0] = np.nan
     missing = samples - counts.drawn
     low, high = policy.score_bounds(
         counts.successes / scorable, (counts.successes + missing) / scorable
     )
-    without = counts.drawn == counts.unscored  # they may end without a pass rate, or have none
+    without = counts.drawn == counts.unscored  # they may end without a pass rate
     low, high = (np.where(np.isnan(scores), UNKNOWN, scores) for scores in (low, high))
     return Bounds(low, np.where(without, UNKNOWN, high))
 
@@ -151,7 +153,7 @@ def score_bounds(policy: ScorePolicy, counts: Counts, tiers: Sequence[str], samp
         levels.indices.to_numpy(),
     )
     sizes = (*[samples + 1] * 3, len(firsts.dictionary) + 1, max(1, len(levels.dictionary)))
-    # A state of five numbers as one number: the distinct ones, and each prompt's.
+    # A state of five numbers as one number: the distinct states, and each prompt's.
     states, row = np.unique(np.ravel_multi_index(columns, sizes), return_inverse=True)
     names = [*firsts.dictionary.to_pylist(), ""], levels.dictionary.to_pylist()
     bounds = [

@@ -20,7 +20,7 @@ class Answers:
     """The answers that were read from the samples of a pool.
 
     codes: [prompts, K], positions in `texts`, in the order of the prompts' ids; -1 without an
-    answer. texts: distinct ones, sorted.
+    answer. texts: the distinct answers, sorted.
     """
 
     codes: npt.NDArray[np.int32]
@@ -42,9 +42,9 @@ def only_otherwise_correct(samples: pa.Table) -> Bools:
 
 
 def encoded(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """The position of each text among the distinct ones, and these, sorted.
+    """The position of each text among the distinct texts, and the distinct texts, sorted.
 
-    Of a text of more than LONGEST bytes, only the beginning and a hash are kept.
+    Texts of more than LONGEST bytes are cut, with a hash appended.
     """
     codes = texts.combine_chunks().dictionary_encode()
     distinct = codes.dictionary

@@ -13,11 +13,11 @@ from tasks.marking.equivalence import expression_comparison
 from tasks.marking.spelling import spelling_key
 
 ATTACKED = 200  # golds, evenly spread
-CALLED = 20  # golds for a marker of the user's own, which may take seconds for each
+CALLED = 20  # golds for a user's own marker, which may take seconds for each
 LONG = 10**6  # characters
 FEW = 3  # golds for answers that take long to read
-OPTIONS = 6  # different golds of a data set that are taken for the options of each question
-SHOWN = 60  # characters of an example, of its beginning and of its end
+OPTIONS = 6  # most distinct golds of a data set that count as the options of each question
+SHOWN = 60  # characters of an example, at its beginning and at its end
 # Towers of powers, factorials, and unclosed or deep braces: these hung or crashed verifiers.
 BOMBS = (
     r"\boxed{9^{9^{9^{9}}}}",
@@ -32,11 +32,11 @@ _same = expression_comparison("lenient").same
 
 
 class Target(NamedTuple):
-    """What an attack is built from.
+    """The inputs of an attack.
 
-    `other` is an answer with another value than the gold; `options` are all answers that the
-    question allows, the gold among them ([] where they are not known); `form` writes an answer as
-    the task asks for it, by default in a box.
+    other: an answer with a different value than the gold. options: all answers that the question
+    allows, including the gold; [] if unknown. form: writes an answer in the form that the task
+    requests, by default in a box.
     """
 
     question: str
@@ -47,27 +47,27 @@ class Target(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        """Whether the gold is a number, of which there are bounds and digits."""
+        """Whether the gold is a number, which has bounds and digits."""
         return normalize_number(self.gold) is not None
 
 
 def _long(target: Target) -> str:
-    """The gold and another answer in turns; the last one is the other."""
+    """The gold and another answer alternating; the other one is last."""
     pair = f"{target.gold} {target.other} "
     return pair * (LONG // len(pair)) + target.form(target.other)
 
 
 def _other_digits(target: Target) -> Iterator[str]:
-    """Another number to a reader of all scripts, and the gold to one of ASCII or of any digit.
+    """A different number if all scripts are read, and the gold if only ASCII or any digit is read.
 
-    After the gold a Persian three, and of an integer the last digit as a power: 2² is not 22.
+    A Persian three after the gold; for an integer also the last digit as a power: 2² is not 22.
     """
     yield target.form(f"{target.gold}\u06f3")
     if target.gold.isdecimal() and len(target.gold) > 1:
         yield target.form(target.gold[:-1] + _POWERS[int(target.gold[-1])])
 
 
-# Of each kind, the completions for a target; () where there are none that are surely wrong.
+# For each kind, the completions for a target; () if none is certainly wrong.
 ATTACKS: Mapping[str, Callable[[Target], Sequence[str]]] = {
     "nothing, or a placeholder": lambda t: ("", " \n", t.form(""), t.form("?")),
     "the question itself": lambda t: (
@@ -110,11 +110,11 @@ _SLOW = ("10^6 characters", "built to hang")
 
 
 class Attacked(NamedTuple):
-    """What a marker gives the completions of one kind of attack.
+    """The marks of the completions of one kind of attack.
 
-    `prompts` were attacked, and for `accepted` of them a completion was marked correct, `example`
-    with the gold `gold` being the first. `score` is the mean over all completions with a score,
-    None without one. `failures` counts completions by the reason why marking failed.
+    prompts: number attacked. accepted: number with a completion that was marked correct; `example`,
+    with the gold `gold`, is the first. score: mean over all completions with a score, None without
+    one. failures: completions by the reason why marking failed.
     """
 
     attack: str
@@ -139,10 +139,10 @@ class Attacked(NamedTuple):
 
 
 def attacked(task: Task, prompts: Sequence[Prompt]) -> list[Attacked]:
-    """Mark the completions of every kind of attack on these prompts, or on some evenly spread.
+    """Mark the completions of every kind of attack on these prompts, or on an even selection.
 
-    Kinds that do not apply to any of them are left out. After a few failures of a marker of the
-    user's own, the rest of a kind is not tried. Raises TaskError as `mark_answers` does.
+    Kinds that do not apply to any prompt are left out. After a few failures of a user's own marker,
+    the rest of a kind is not tried. Raises TaskError like `mark_answers`.
     """
     with_golds = [prompt for prompt in prompts if prompt.answer]
     most = CALLED if not is_shipped(task) or getattr(task, "function", None) else ATTACKED

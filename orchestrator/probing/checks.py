@@ -1,4 +1,4 @@
-"""Checks before anything is sampled: a marker on its own gold answers, an engine where it runs."""
+"""Checks before sampling: a marker on its own gold answers, and an engine on its worker."""
 
 import hashlib
 import time
@@ -22,20 +22,20 @@ from tasks.prompt_table import PromptTable, labelled
 from tasks.question_file import QuestionFile
 
 BATCH = 50_000  # golds that are marked at once
-PERTURBED = 200  # golds that are altered and marked, evenly spread: seconds, whatever the pool
+PERTURBED = 200  # golds that are altered and marked, evenly spread: seconds for any pool
 RESET = 8  # rows with which an environment is reset
-CALLED = 20  # golds for which a reward function is called: it may take seconds for each
+CALLED = 20  # golds in calls of a reward function, which may take seconds for each
 TIME_LIMIT = 60.0  # seconds for answers built to hang, including the start of a verifier
 
 
 class MarkerFails(PlainError, RuntimeError):
-    """A marker gets its own answers wrong; the message names the answer and the rule."""
+    """A marker gets its own answers wrong; the message has the answer and the rule."""
 
 
 def check_function(task: QuestionFile, prompts: Sequence[Prompt]) -> str:
-    """Call a function on some golds, evenly spread; says its scores. Raises MarkerFails.
+    """Call a function on some golds, evenly spread; returns a line on scores. Raises MarkerFails.
 
-    What it gives them is not judged: it may expect more of a completion than the answer.
+    The scores are not judged: the function may require more than the answer in a completion.
     """
     some = prompts[:: -(-len(prompts) // CALLED)]
     marks = mark_answers(task, [Answer.to(p, task.solution(p) or "") for p in some])
@@ -55,7 +55,7 @@ def check_function(task: QuestionFile, prompts: Sequence[Prompt]) -> str:
 def check_environment(task: Task, prompts: Sequence[Prompt]) -> str:
     """Describe the tools, and reset the environment with some rows, evenly spread.
 
-    Raises MarkerFails where that fails, and where the model would get no prompt.
+    Raises MarkerFails if a reset fails, or if the model would get no prompt.
     """
     assert task.environment is not None
     some = prompts[:: -(-len(prompts) // RESET)]
@@ -90,8 +90,8 @@ def check_environment(task: Task, prompts: Sequence[Prompt]) -> str:
 def check_marker(task: Task, prompts: Sequence[Prompt]) -> str:
     """Every gold must mark correct, a perturbed gold wrong, and a bomb not correct, in time.
 
-    Returns what was checked, and raises MarkerFails otherwise. Up to PERTURBED golds, evenly
-    spread, are perturbed. A reward function is only called (`check_function`), and an environment
+    Returns a line on the checks; raises MarkerFails if one fails. Up to PERTURBED golds, evenly
+    spread, are perturbed. Reward functions are only called (`check_function`), and environments
     only reset.
     """
     if not prompts:
@@ -118,7 +118,7 @@ def check_marker(task: Task, prompts: Sequence[Prompt]) -> str:
     for bomb, mark in zip(BOMBS, marks, strict=True):
         if mark.outcome == "correct":
             raise MarkerFails(f"{bomb[:30]!r} for {gold!r} marks correct by {mark.rule}")
-    if seconds > TIME_LIMIT and is_shipped(task):  # all others have limits of their own
+    if seconds > TIME_LIMIT and is_shipped(task):  # custom markers have limits of their own
         raise MarkerFails(f"marking {len(BOMBS)} answers built to hang took {seconds:.0f} s")
     unread = task.unread_golds([prompt.answer for prompt in prompts])
     return (
@@ -133,7 +133,7 @@ def check_dataset(dataset: Dataset) -> str:
     prompts = PromptTable([*pool.test.batches, *pool.train.batches])
     if with_golds := prompts.filter(labelled(prompts, pool.task)):
         return check_marker(pool.task, with_golds)
-    tasks = pool.task.mixed_tasks or [pool.task]  # without a gold answer: on examples
+    tasks = pool.task.mixed_tasks or [pool.task]  # examples replace missing gold answers
     return "; ".join(check_marker(task, task.check_prompts()) for task in tasks)
 
 
@@ -148,13 +148,13 @@ def _check_outcomes(answers: Sequence[Answer], marks: Sequence[Mark], outcome: s
 
 
 class EngineFails(RuntimeError):
-    """An engine cannot be loaded; the message says why and what to do."""
+    """An engine cannot be loaded; the message has the reason and a remedy."""
 
 
 class _Engine(NamedTuple):
     name: str
     args: dict[str, Any]
-    sources: str  # what `source_hash` of the driver returns
+    sources: str  # `source_hash` of the driver
 
 
 def check_engine(settings: Probe, gpus: float) -> str:
@@ -177,10 +177,10 @@ def check_engine(settings: Probe, gpus: float) -> str:
 
 
 def _version(engine: _Engine) -> str:
-    """The version of the engine's library in this process, which takes these settings."""
+    """The version of the engine's library in this process, after a check of its settings."""
     if source_hash() != engine.sources:
         raise EngineFails(
-            f"the decile in {ROOT} is another one than that of this run: install the same one"
+            f"the decile in {ROOT} differs from that of this run: install the same version"
         )
     try:
         version = find_sampler(engine.name).version() or engine.name

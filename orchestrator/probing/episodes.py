@@ -1,8 +1,8 @@
-"""Episodes of several turns: generate, call the tools that the model calls, append, and again.
+"""Multi-turn episodes: generate, run the model's tool calls, append their answers, and repeat.
 
-One loop for probes, evaluations and training. It is TRL's (`GRPOTrainer._tool_call_loop`): its
-token ids, its words for errors, and its limit, which counts all tokens after the prompt. Each turn
-of a sample has randomness of its own, which depends on (seed, prompt_id, sample, turn) alone.
+Probes, evaluations and training use the same loop. It follows TRL's `GRPOTrainer._tool_call_loop`:
+the same token ids, error texts, and limit, which counts all tokens after the prompt. Each turn of a
+sample has its own randomness, which depends only on (seed, prompt_id, sample, turn).
 """
 
 import json
@@ -31,12 +31,12 @@ from tasks import Prompt, Task
 from tasks.environments import Environments, Session, environments_of, row_of, tool_schemas
 
 SampleRequest = tuple[Prompt, Sequence[int]]  # a prompt and the sample indices to draw
-AT_ONCE = 256  # episodes in play: as many environments live at once
+AT_ONCE = 256  # episodes in progress, each with a live environment
 
 
 @dataclass
 class _Played:
-    """An episode in play: of one sample, on row `place` of the requests."""
+    """An episode in progress: of one sample, on row `place` of the requests."""
 
     place: int
     sample: int
@@ -58,7 +58,7 @@ class _Played:
     before: tuple[int, int, int] = (0, 0, 0)  # ids, texts and messages before the last answers
 
     def completion(self, reward: float | None) -> Completion:
-        """The episode as a completion, whose text is that of all turns."""
+        """The episode as a completion with the text of all turns."""
         episode = Episode(
             self.messages,
             self.turns,
@@ -85,14 +85,14 @@ def play(
 ) -> list[list[Completion]]:
     """One episode per prompt and sample index, as a completion with its `episode`.
 
-    `stream` distinguishes the randomness of episodes of the same samples. After failures of more
-    than the share `max_errors`, the rest is not played: its failure is NOT_TRIED. Raises TaskError
-    for an environment that returns what it must not, SamplingError for a model without tool calls,
-    and Interrupted as `Sampler.sample` does: what is not finished then is None.
+    `stream` distinguishes the randomness of episodes of the same samples. If more than the share
+    `max_errors` fails, the rest is not played: its failure is NOT_TRIED. Raises TaskError for an
+    invalid return value of an environment, SamplingError for a model without tool calls, and
+    Interrupted like `Sampler.sample`: unfinished episodes are then None.
     """
     if not isinstance(sampler, TokenSampler) or getattr(sampler, "api", "") == "chat":
         raise SamplingError(
-            "episodes of several turns need an engine that is passed token ids: write engine: "
+            "multi-turn episodes need an engine that takes token ids: write engine: "
             "transformers, vllm, or server with api: completions"
         )
     assert task.environment is not None
@@ -119,7 +119,7 @@ def play(
             if interrupted or _failed(todo) > tolerated:
                 break
     except BaseException:
-        environments.close()  # with what is in play there
+        environments.close()  # with the episodes in progress
         raise
     if _failed(todo) > tolerated:
         environments.close()
@@ -134,7 +134,7 @@ def play(
 
 
 def _episodes(task: Task, requests: Sequence[SampleRequest], stream: str) -> list[_Played]:
-    """The episodes to play, each with a stream of randomness of its own."""
+    """The episodes to play, each with its own random stream."""
     todo = []
     for place, (prompt, samples) in enumerate(requests):
         for sample in samples:
@@ -151,7 +151,7 @@ def _tell(
     ended: Sequence[_Played],
     done: Mapping[tuple[int, int], Completion],
 ) -> None:
-    """Episodes have ended; one that failed is not complete, since it is played again."""
+    """Report ended episodes; a failed one is not complete, since it is played again."""
     listener.on_ended(len(ended))
     for each in ended:
         if not each.session.failure:
@@ -197,14 +197,14 @@ def _play(
 
 
 def _failed(episodes: Sequence[_Played]) -> int:
-    """How many of the episodes failed."""
+    """The number of failed episodes."""
     return sum(each.session.failure not in ("", NOT_TRIED) for each in episodes)
 
 
 def _next_turn(
     sampler: TokenSampler, active: Sequence[_Played], settings: SamplingSettings, stream: str
 ) -> list[Completion]:
-    """The model's next turn of each; those of a prompt with the same chat so far share it."""
+    """The model's next turn of each episode; samples with the same chat so far share a request."""
     groups: dict[tuple[Any, ...], list[_Played]] = {}
     for each in active:
         groups.setdefault((each.place, tuple(each.ids), tuple(each.prompt_ids)), []).append(each)
@@ -242,7 +242,7 @@ def _take_turn(each: _Played, completion: Completion, chat: ToolChat, turns: int
             del each.texts[texts_end:], each.messages[messages_end:]
         return
     ids = [*completion.ids]
-    if not ids:  # an engine that gives texts alone
+    if not ids:  # an engine that returns only texts
         ids = chat.tokenizer(completion.text, add_special_tokens=False)["input_ids"]
         ids = [*ids, *([chat.tokenizer.eos_token_id] if completion.finish == "stop" else [])]
     message = chat.parse(ids, [*each.prompt_ids, *each.ids])
@@ -289,12 +289,12 @@ STORED = [field.name for field in EPISODE if field.name != "messages"]
 
 
 def group_row(episode: Episode) -> dict[str, Any]:
-    """What is stored of an episode of a group (schema GROUPS)."""
+    """The stored part of an episode of a group (schema GROUPS)."""
     return {name: getattr(episode, name) for name in (*TURNS, "seconds")}
 
 
 def stored_episode(row: Mapping[str, Any] | None) -> Episode | None:
-    """An episode as it was stored."""
+    """The episode of a stored row."""
     if row is None:
         return None
     return Episode(json.loads(row["messages"]), **{name: row[name] for name in STORED})

@@ -1,7 +1,7 @@
-"""Where every mark is made: in this process by tasks that ship with Decile, else in children.
+"""Marks answers: in this process for tasks that ship with Decile, else in child processes.
 
-A marker of the user's own may raise, crash its process, hang or exhaust its memory: its answer's
-outcome is `error` then, and nothing else is touched.
+A user's own marker may raise, crash its process, hang or exhaust its memory: the outcome of its
+answer is then `error`, and nothing else is affected.
 """
 
 import json
@@ -22,14 +22,14 @@ from tasks import (
 from tasks.children import ChildError, Children
 from tasks.question_file import QuestionFile
 
-NOT_TRIED = "not-tried"  # the rule of an answer that was not marked since too many before it failed
-TOLERATED_FAILURES = 2  # failures that never stop a batch, however small it is
+NOT_TRIED = "not-tried"  # the rule of an answer that was not marked because too many failed before
+TOLERATED_FAILURES = 2  # failures that never stop a batch of any size
 FORM = (
     "return tasks.Mark(outcome, extracted, rule, score) with the outcome correct, wrong, unparsed, "
     "truncated or error, extracted a string or None, rule a string, and score a number from 0 to 1 "
     "or left out"
 )
-_children: dict[tuple[Any, ...], Children] = {}  # of this process, by what they were built from
+_children: dict[tuple[Any, ...], Children] = {}  # of this process, by their inputs
 
 
 def mark_answers(
@@ -37,8 +37,8 @@ def mark_answers(
 ) -> list[Mark]:
     """The mark of each answer.
 
-    After more than `tolerated` failures of a marker of the user's own, the rest is not tried
-    (outcome error, rule NOT_TRIED). Raises TaskError where it returns anything but marks.
+    After more than `tolerated` failures of a user's own marker, the rest is not tried (outcome
+    error, rule NOT_TRIED). Raises TaskError if it returns anything but marks.
     """
     if is_shipped(task):
         if isinstance(task, QuestionFile) and task.function is not None:
@@ -65,7 +65,7 @@ def mark_answers(
 
 
 def _children_of(task: Task) -> Children:
-    """The children of this process that mark as the task does, started when first used."""
+    """The child processes with the task's marker, started at first use."""
     arguments, options = task.built_with
     with task_errors(task, "marker_id or mark_limits"):
         marker_id = task.marker_id

@@ -1,4 +1,4 @@
-"""The child process in which a task of the user's own marks: only this, tasks and their imports."""
+"""The child process that marks for a user's own task: only this module, tasks and their imports."""
 
 from collections.abc import Callable, Sequence
 from numbers import Real
@@ -6,17 +6,16 @@ from typing import Any
 
 from tasks import OUTCOMES, Answer, Mark, Task, TaskError, find_task
 
-# Called with the fields of an Answer and the reading. Returns the fields of the mark, or what is
-# wrong with it.
+# Called with the fields of an Answer and the reading. Returns the fields of the mark, or its error.
 MarkFunction = Callable[..., Sequence[str | float | None] | str]
 
 
 def marker(
     reference: str, arguments: Sequence[Any], options: dict[str, Any], reading: Any, marker_id: str
 ) -> MarkFunction:
-    """Build the task `reference`, found as in the owner's process, and return its marker.
+    """Build the task `reference`, found as in the parent process, and return its marker.
 
-    Raises TaskError where that is not the marker `marker_id`.
+    Raises TaskError if it is not the marker `marker_id`.
     """
     task = find_task(reference)(*arguments, **options)
     readings: dict[Any, Task] = {}

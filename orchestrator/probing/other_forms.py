@@ -1,7 +1,7 @@
-"""Failed samples that hold the gold answer in another form than the marker reads.
+"""Failed samples that contain the gold answer in a form that the marker does not read.
 
-The other reading of a task tells, which is stored with every mark. A marker of the user's own has
-no other reading: there the shipped markers read the text leniently, as by the form of the gold.
+They are detected with the task's other reading, which is stored with every mark. A user's own
+marker has no other reading: a shipped marker for the gold's kind then reads the text leniently.
 """
 
 from functools import cache
@@ -20,17 +20,17 @@ from tasks.sources.answer_kinds import kind_of
 
 Bools = npt.NDArray[np.bool_]
 
-TEXTS = ("completion", "finish")  # columns of samples that are read of a marker of the user's own
+TEXTS = ("completion", "finish")  # columns of samples that are read for a user's own marker
 
 
 @cache
 def _marker(kind: Marker) -> QuestionFile:
-    """The shipped marker of answers of a kind, which reads them leniently."""
+    """The shipped marker for this kind of answer, with lenient reading."""
     return QuestionFile(marker=kind)
 
 
 def reads_texts(task: Task) -> bool:
-    """Whether only the texts show answers in another form, because no other marking reads them."""
+    """Whether only the texts show answers in another form, because there is no other reading."""
     tasks = task.mixed_tasks or [task]
     return any(
         each.environment is None
@@ -40,10 +40,10 @@ def reads_texts(task: Task) -> bool:
 
 
 def in_other_form(samples: pa.Table, golds: pa.Array | None) -> Bools:
-    """Whether each of these samples failed and holds the gold answer in another form.
+    """Whether each of these samples failed and contains the gold answer in another form.
 
-    golds: of each sample; None where the other reading is enough. A gold without a form that a
-    shipped marker reads, such as tests of a program, is not looked for.
+    golds: of each sample; None if the other reading is enough. Golds that shipped markers cannot
+    read, such as tests of a program, are not searched for.
     """
     other = only_otherwise_correct(samples)
     if golds is not None:

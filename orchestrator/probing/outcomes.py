@@ -18,10 +18,10 @@ Codes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 
-NONE = 255  # in place of an outcome: no sample is stored
-PART_SECONDS = 30.0  # of one sampler's work: what a kill costs
-PARTS_PER_SAMPLER = 4  # at least, where each still fills a batch: parts take unequal time
-MOST_TASKS = 4_000  # of a probe: the parts of a larger one are handed over several at a time
+NONE = 255  # code of a sample that is not stored
+PART_SECONDS = 30.0  # of one sampler's work: the loss in a kill
+PARTS_PER_SAMPLER = 4  # at least, if each still fills a batch, because parts take unequal time
+MOST_TASKS = 4_000  # of a probe; parts of larger probes are assigned several at a time
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,10 @@ class Outcomes:
     """The outcomes of the samples of a pool.
 
     codes: [prompts, K], positions in OUTCOMES, in the order of the pool; NONE without a sample.
-    scores: [prompts, K]; None where each is 1 for a correct sample and 0 for any other.
-    labelled: [prompts], whether each has a gold answer, or needs none; None: all have.
-    tokens: [prompts, K], generated ones, -1 without a sample; None: not known. other_form:
-    [prompts, K], whether a failed sample holds the gold answer in another form than the marker
-    reads; None: not known.
+    scores: [prompts, K]; None for 1 for a correct sample and 0 otherwise. labelled: [prompts],
+    whether each has a gold answer or does not need one; None if all do. tokens: [prompts, K],
+    generated tokens, -1 without a sample; None if unknown. other_form: [prompts, K], whether a
+    failed sample contains the gold answer in a form that the marker does not read; None if unknown.
     """
 
     prompts: PromptTable
@@ -55,7 +54,7 @@ class Outcomes:
 
     @property
     def by_id(self) -> Codes:
-        """The codes in the order of the prompts' ids, which is that of a difficulty table."""
+        """The codes in the order of the prompts' ids, as in a difficulty table."""
         return self.codes[self.prompts.order]
 
 
@@ -81,8 +80,8 @@ class MissingSamples(Sequence[SampleRequest]):
             yield prompt, tuple(np.flatnonzero(absent).tolist())
 
     def without(self, drawn: "MissingSamples") -> "MissingSamples":
-        """The samples that are not among those of another pool."""
-        place = np.full(len(drawn.prompts) + 1, -1)  # the last one: of ids that it does not have
+        """The samples that are not missing from the other pool."""
+        place = np.full(len(drawn.prompts) + 1, -1)  # the last one is for unknown ids
         place[drawn.rows] = np.arange(len(drawn.rows))
         at = place[drawn.prompts.rows_of(self.prompts.ids(self.rows))]
         present = np.ones((len(self.prompts), self.absent.shape[1]), dtype=bool)
@@ -100,20 +99,20 @@ class MissingSamples(Sequence[SampleRequest]):
 
 @dataclass(frozen=True)
 class PartSize:
-    """How many samples a part has: `batch` at least, `most` at most.
+    """The size of parts in samples: from `batch` to `most`.
 
     A sampler that takes more than half a minute for a part draws and stores it in pieces.
     """
 
-    batch: int = 640  # five times what a GPU decodes at once: few steps have an emptying batch
+    batch: int = 640  # five times a GPU's decoding batch, so that few steps have a partial batch
     most: int = 20_000  # a part's prompts and completions are in memory
 
     def piece(self, seconds: float, drawn: int) -> int:
-        """Samples of about half a minute, where `drawn` of them took so many seconds."""
+        """Samples for about half a minute, if `drawn` samples took `seconds`."""
         return max(self.batch, int(drawn * PART_SECONDS / max(seconds, 1e-9)))
 
     def count(self, samples: int, prompts: int, samplers: int) -> int:
-        """The number of parts: as many for each sampler, and at least one while prompts last."""
+        """The number of parts: equal for all samplers, and at least one each while prompts last."""
         least = ceil(samples / self.most)
         balanced = min(PARTS_PER_SAMPLER * samplers, samples // self.batch)
         rounds = ceil(max(least, balanced) / samplers)
@@ -123,13 +122,13 @@ class PartSize:
 
 
 def even_ends(samples: Ints, parts: int) -> list[int]:
-    """Where each part of prompts ends that lack so many `samples`: shares of nearly equal size.
+    """The ends of `parts` parts of prompts that lack these `samples`, with nearly equal totals.
 
-    Each part has a prompt; `parts` is at most their number.
+    Each part has at least one prompt; `parts` is at most the number of prompts.
     """
     total = np.cumsum(samples)
     shares = total[-1] * np.arange(1, parts + 1) / parts
-    # A prompt belongs to the share in which its middle lies.
+    # A prompt belongs to the share that contains its middle.
     ends = np.searchsorted(total - samples / 2, shares)
     places = np.arange(parts)  # a prompt for each part before and after an end
     ends = np.maximum.accumulate(np.maximum(ends - places, 1)) + places
@@ -138,11 +137,11 @@ def even_ends(samples: Ints, parts: int) -> list[int]:
 
 
 class PartTables:
-    """The missing samples in parts of even size, prompts of similar length together.
+    """The missing samples in parts of even size, with prompts of similar length together.
 
     Each table has one row per part: `part`, a list of prompts with the sample indices to draw, and
-    its `name`, which begins with that of the whole. Tables are made one after the other; of a large
-    probe, one holds several parts.
+    `name`, which begins with the name of the whole. Tables are made one at a time; those of a large
+    probe have several parts.
     """
 
     def __init__(self, missing: MissingSamples, parts: int, name: str = "") -> None:
@@ -178,7 +177,7 @@ class PartTables:
             columns = [rows.column(name).combine_chunks() for name in Prompt.__slots__]
             names = [*Prompt.__slots__, "samples"]
             requests = pa.StructArray.from_arrays([*columns, samples], names)
-            # And lists of prompts, one per part, over the same rows.
+            # Lists of prompts, one per part, over the same rows.
             offsets = pa.array(np.array(bounds) - start, pa.int32())
             numbers = range(first, first + len(bounds) - 1)
             yield pa.table(

@@ -1,11 +1,11 @@
 """Samples the probes of a plan: missing prompts -> sampler actors -> marked parts in the store.
 
-Each actor stores what it has drawn about every half minute, so that a kill loses no more. What is
-missing is computed from the stored rows; running again samples only the rest.
+Each actor stores its samples about every half minute, so that a kill does not lose more. Missing
+samples are computed from the stored rows; running again draws only these.
 
-An adaptive probe draws only what can still change a subset. Ray Data cannot feed results back into
-what is read next, so its actors are called one by one: each free actor gets the next part, chosen
-from all outcomes so far.
+An adaptive probe draws only samples that can still change a subset. Ray Data cannot choose its next
+input from results, so actors are called one by one: each free actor gets the next part, chosen from
+all outcomes so far.
 """
 
 import threading
@@ -41,13 +41,15 @@ from tasks.marking.marks import UNSCORED_BY
 Ints = npt.NDArray[np.int64]
 
 _NAMES = np.array([*OUTCOMES, None], dtype=object)
-ROWS_PER_CALL = 128  # fills a sampler's batch, and is small enough to learn from soon
-STORE_SECONDS = 20.0  # between two files of completions that an engine gives as they end
+ROWS_PER_CALL = 128  # fills a sampler's batch, and is small enough for frequent updates
+STORE_SECONDS = (
+    20.0  # between two files of completions from an engine that returns them as they end
+)
 SCAN_SHARE = 0.02  # samples, as a share of the pool, after which it is scanned again
 
 
 class StoredSample(TypedDict):
-    """What is counted of a sample that an actor has stored."""
+    """The counted fields of a stored sample."""
 
     prompt_id: str
     sample: int
@@ -56,9 +58,9 @@ class StoredSample(TypedDict):
 
 
 class AdaptiveState:
-    """The outcomes of a pool so far, and which samples to draw next.
+    """The outcomes of a pool so far, and the samples to draw next.
 
-    Rows are in the order of a difficulty table, whose row numbers break ties.
+    Rows are in the order of a difficulty table; row numbers break ties.
     """
 
     def __init__(self, spec: ProbeSpec, targets: Sequence[Target], outcomes: Outcomes) -> None:
@@ -71,7 +73,7 @@ class AdaptiveState:
         self.codes = outcomes.by_id
         self.in_flight = np.zeros(len(self.prompts), dtype=bool)
         self._waiting = np.empty(0, dtype=np.int64)  # undecided rows of the last scan
-        self._news: int | None = None  # samples since then; None before the first
+        self._news: int | None = None  # samples since the last scan; None before the first
 
     def record(self, rows: Sequence[StoredSample]) -> None:
         """Add marked samples."""
@@ -98,15 +100,15 @@ class AdaptiveState:
         return undecided_rows(self.targets, counts, self.tiers, self.samples)
 
     def remaining(self) -> int:
-        """Samples that the undecided prompts may still need, at most."""
+        """The most samples that the undecided prompts may still need."""
         return int(np.count_nonzero(self.codes[self.undecided()] == NONE))
 
     def next_part(self, size: int) -> list[SampleRequest]:
         """One more sample of up to `size` undecided prompts that are not in flight.
 
-        The pool is scanned after every SCAN_SHARE of it, and when nothing else is left: a scan of a
-        million prompts takes seconds. Some prompts of the last scan are decided by now; a sample
-        of those is wasted, and changes no subset.
+        The pool is scanned after every SCAN_SHARE of it, because a scan of a million prompts takes
+        seconds, and when nothing else is left. Some prompts of the last scan may be decided by now;
+        their samples are wasted, but do not change a subset.
         """
         enough = len(self.prompts) * SCAN_SHARE
         idle = not len(self._waiting) and not self.in_flight.any()
@@ -132,7 +134,7 @@ def run_adaptive(
 ) -> Outcomes:
     """Sample until every target's subset is certain; returns the outcomes of all stored samples.
 
-    `progress` is called with samples done and total samples. Needs a connected Ray if anything is
+    `progress` is called with the samples done and the total. Needs a connected Ray if anything is
     undecided. Raises ProbeError like any probe.
     """
     store, spec = folder.store, folder.spec
@@ -171,7 +173,7 @@ def run_adaptive(
             if not working and (idle or not starting):
                 break
             [done], _ = ray.wait([*working, *starting], num_returns=1)
-            if done in starting:  # an autoscaling cluster may take a while, or never provide it
+            if done in starting:  # an autoscaling cluster may provide it late or never
                 ray.get(done)
                 idle.append(starting.pop(done))
                 continue
@@ -187,7 +189,7 @@ def run_adaptive(
 
 
 def same_sampler(one: ProbeSpec, other: ProbeSpec) -> bool:
-    """Whether the actors of one probe can draw the other, too."""
+    """Whether the actors of one probe can also draw the other."""
     return one.model == other.model and all(
         getattr(one.settings, name) == getattr(other.settings, name)
         for name in ("engine", "engine_args", "engine_python", "gpus_per_sampler")
@@ -195,10 +197,10 @@ def same_sampler(one: ProbeSpec, other: ProbeSpec) -> bool:
 
 
 class PartCounts:
-    """Samples drawn of each probe: of the parts that have ended, and of those in progress.
+    """Samples drawn for each probe, in parts that have ended and parts in progress.
 
-    A part's name begins with the position of its probe in `totals`. `progress` is called with that,
-    samples done, and total samples whenever more are done.
+    A part's name begins with the position of its probe in `totals`. `progress` is called with this
+    position, the samples done and the total whenever more are done.
     """
 
     def __init__(self, totals: Sequence[int], progress: Callable[[int, int, int], None]) -> None:
@@ -208,7 +210,7 @@ class PartCounts:
         self._lock = threading.Lock()
 
     def ended(self, part: str, samples: int) -> None:
-        """A part of so many samples has ended."""
+        """A part with this many samples has ended."""
         number = int(part.partition("/")[0])
         with self._lock:
             self._ended.add(part)
@@ -216,7 +218,7 @@ class PartCounts:
             self._show(number, self.done[number])
 
     def follow(self, counts: Mapping[str, int]) -> None:
-        """Samples that have ended of each part that an actor is at."""
+        """Ended samples of each part that an actor is drawing."""
         with self._lock:
             done = [*self.done]
             for part, count in counts.items():
@@ -227,7 +229,7 @@ class PartCounts:
                     self._show(number, min(done[number], total - 1))
 
     def _show(self, number: int, done: int) -> None:
-        if done > self._shown[number]:  # a part may have been lost, and begun again
+        if done > self._shown[number]:  # a part may have been lost and restarted
             self._shown[number] = done
             self.progress(number, done, self.totals[number])
 
@@ -237,12 +239,12 @@ def run_probes(
     cluster: Mapping[str, float],
     progress: Callable[[int, int, int], None],
 ) -> Iterator[Outcomes]:
-    """Sample what probes of the same sampler are missing, then yield the outcomes of each.
+    """Draw the missing samples of probes with the same sampler, then yield the outcomes of each.
 
     The same actors draw one probe after the other, because an engine takes seconds to minutes to
-    start. `progress` is called with a probe's position, samples done, and total samples. Needs a
-    connected Ray if anything is missing. Raises ProbeError where sampling or marking fails, and
-    RuntimeError when samples are still missing after the run.
+    start. `progress` is called with a probe's position, the samples done and the total. Needs a
+    connected Ray if anything is missing. Raises ProbeError if sampling or marking fails, and
+    RuntimeError if samples are still missing after the run.
     """
     work = {number: missing for number, (_, missing) in enumerate(probes) if missing}
     if work:
@@ -273,7 +275,7 @@ def run_probes(
                 )
             )
             results = map_over_actors(parts, ProbeActor, arguments, share, settings.engine_python)
-            with closing(results) as rows:  # an error would keep them until after the end of Ray
+            with closing(results) as rows:  # an error would keep them until Ray has ended
                 for row in rows:
                     if row["failure"]:
                         raise ProbeError(row["failure"])
@@ -288,7 +290,7 @@ def run_probes(
 class ProbeActor:
     """One model in one process; called with a part, it samples, marks and writes it.
 
-    What it has drawn of a part is reported to the `channel` of `following`, if there is one.
+    Its progress in a part is reported to the `channel` of `following`, if any.
     """
 
     def __init__(
@@ -308,7 +310,7 @@ class ProbeActor:
         self.failure = ""
         self.size = PartSize()
         self.reporter = PartReporter(channel)
-        self.piece = [0] * len(specs)  # samples of about half a minute, once that is measured
+        self.piece = [0] * len(specs)  # samples for about half a minute, once measured
         datasets = {spec.dataset.name: spec.dataset for spec in specs}
         self.tasks = {name: dataset.build() for name, dataset in datasets.items()}
         model, settings = specs[0].model, specs[0].settings
@@ -320,7 +322,7 @@ class ProbeActor:
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Draw a part; returns its name and number of samples, or why it cannot be marked.
 
-        Of a part that an actor has begun which is dead now, only what is not stored is drawn.
+        If a dead actor had begun the part, only samples that it has not stored are drawn.
         """
         requests: list[SampleRequest] = []
         [part], [name] = batch["part"].to_pylist(), batch["name"].to_pylist()
@@ -343,11 +345,12 @@ class ProbeActor:
     def draw_part(
         self, requests: Sequence[SampleRequest], number: int = 0, name: str = ""
     ) -> tuple[list[StoredSample], str]:
-        """Write the samples of a probe in pieces; returns them, and why there are no more.
+        """Write the samples of a probe in pieces; returns them, and the failure that ended them, if
+        any.
 
-        The first piece is what uses a batch well, and each further one, by the last one's speed,
-        half a minute of work; an engine may have some of it stored before its end. Nothing is drawn
-        after a failure.
+        The first piece has the size of a full batch. Each further one is half a minute of work at
+        the last piece's speed; an engine may store part of it earlier. Nothing is drawn after a
+        failure.
         """
         if self.failure:
             return [], self.failure
@@ -374,9 +377,9 @@ class ProbeActor:
     ) -> tuple[list[StoredSample], str]:
         """Draw, mark and write samples; returns them.
 
-        A failure to sample or to mark is returned as text, not raised: Ray's wrapped exceptions
-        lose their cause. It ends the probe, so that nothing is drawn after it. What was drawn
-        before a server failed is written, and so are the episodes before too many failed.
+        A failure to sample or to mark is returned as text, not raised, because Ray's wrapped
+        exceptions lose their cause. It ends the probe. Samples drawn before a server failed are
+        written, and so are episodes that ended before too many failed.
         """
         spec = self.specs[number]
         task, failure = self.tasks[spec.dataset.name], ""
@@ -409,9 +412,9 @@ class ProbeActor:
 
 
 class PieceWriter(Listener):
-    """Stores the completions of a piece that an engine gives as they end, from time to time.
+    """Periodically stores completions of a piece, if the engine returns them as they end.
 
-    `rows` are what is stored, `reported` the samples that have ended.
+    rows: the stored samples. reported: the samples that have ended.
     """
 
     def __init__(
@@ -454,7 +457,7 @@ class PieceWriter(Listener):
     def unstored(
         self, results: Sequence[Sequence[Completion | None]]
     ) -> list[list[Completion | None]]:
-        """The completions of the whole piece, None for those that are stored."""
+        """The completions of the whole piece; None for stored ones."""
         return [
             [None if (i, j) in self._stored else each for j, each in enumerate(of_prompt)]
             for i, of_prompt in enumerate(results)
@@ -471,7 +474,7 @@ class PieceWriter(Listener):
 class PendingSamples:
     """The samples that a probe is missing; an adaptive probe may need fewer.
 
-    `shared`: how many more another probe of the plan draws.
+    shared: further missing samples that another probe of the plan draws.
     """
 
     work: MissingSamples | AdaptiveState
@@ -489,13 +492,13 @@ class PendingSamples:
 
 
 def _needs(cell: Cell, spec: ProbeSpec) -> Needs:
-    """What of a probe decides the subset of a cell that reads it."""
+    """The part of a probe that determines the subset of a cell."""
     rule = cell.static_policy.build()
     ranking = cell.difficulty
     ranks: ProbeSpec | None = cell.probe
     if ranking is not None:
         ranks = None if ranking.file else ranking.probe or cell.probe
-    if ranks is None or not same_probe(ranks, spec):  # its gold answers may still be suspected
+    if ranks is None or not same_probe(ranks, spec):  # suspected golds may still depend on it
         return "all" if rule.reads_answers and same_probe(cell.probe, spec) else "nothing"
     by_agreement = ranking is not None and ranking.by == "agreement"
     return (
@@ -504,7 +507,7 @@ def _needs(cell: Cell, spec: ProbeSpec) -> Needs:
 
 
 def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
-    """The policies of a probe's cells that need every sample, so that it cannot stop early."""
+    """The policies of a probe's cells that need every sample and so prevent an early stop."""
     names = {
         cell.policy for cell in cells_ranked_by(plan.cells, spec) if _needs(cell, spec) == "all"
     }
@@ -523,7 +526,7 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
     """The subsets that an adaptive probe serves, or None for a probe that draws every sample."""
     if not spec.settings.adaptive or spec.split == "test" or needing_all(plan, spec):
         return None
-    if not plan.pool(spec).labelled.all():  # who chooses what to label needs every sample
+    if not plan.pool(spec).labelled.all():  # choosing prompts to label needs every sample
         return None
     targets: dict[str, Target] = {}
     for cell in (*cells_of(plan.cells, spec), *cells_ranked_by(plan.cells, spec)):
@@ -536,7 +539,7 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
 
 
 def pending_samples(plan: Plan, spec: ProbeSpec, folder: ProbeFolder) -> PendingSamples:
-    """What a probe of the plan still has to sample."""
+    """The samples that a probe of the plan still has to draw."""
     targets = targets_of(plan, spec)
     if targets is None:
         return PendingSamples(folder.missing())
@@ -544,7 +547,7 @@ def pending_samples(plan: Plan, spec: ProbeSpec, folder: ProbeFolder) -> Pending
 
 
 def sampler_groups(plan: Plan) -> list[list[ProbeSpec]]:
-    """The probes of a plan, together those that the same actors can draw; adaptive ones alone."""
+    """The probes of a plan in groups that the same actors can draw; adaptive probes are alone."""
     groups: list[list[ProbeSpec]] = []
     shared: list[list[ProbeSpec]] = []
     for spec in plan.probes:
@@ -564,9 +567,9 @@ def sample(
     cluster: Mapping[str, float],
     progress: Callable[[int, int, int], None],
 ) -> Iterator[Outcomes]:
-    """Draw the missing samples of probes of one sampler; yields the outcomes of each probe.
+    """Draw the missing samples of probes with one sampler; yields the outcomes of each probe.
 
-    `progress` is called with a probe's position, samples done, and total samples.
+    `progress` is called with a probe's position, the samples done and the total.
     """
     probes: list[tuple[ProbeFolder, MissingSamples]] = []
     for folder, pending in group:

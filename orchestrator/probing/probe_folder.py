@@ -2,12 +2,12 @@
 
 `probes/<key>/` holds `key.json` (the values that the key hashes) and Parquet parts. A part is named
 `<hash of its (prompt, sample) pairs>-<hash of its bytes>.parquet`; its metadata names the probe and
-the split. A part that is torn, edited, or of another probe fails verification: it is logged by name
-and its samples are drawn again. The union of any parts is a valid probe. A row is identified by
-(prompt_id, sample); of duplicate rows the first is kept.
+the split. A part that is incomplete, edited, or from another probe fails verification: its name is
+logged and its samples are drawn again. The union of any parts is a valid probe. A row is identified
+by (prompt_id, sample); the first of duplicate rows is kept.
 
-One folder may hold several pools, and both splits where a training probe and an evaluation share
-their sampling settings. Each split is stored on its own, so that training subsets are chosen from
+One folder may hold several pools, and both splits if a training probe and an evaluation share their
+sampling settings. Each split is stored separately, so that training subsets are chosen from
 training prompts only.
 """
 
@@ -49,14 +49,14 @@ Ints = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
-ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
+ROWS_PER_FILE = 100_000  # in a compacted part, and per split in memory during compaction
 CODES = 10_000_000  # of answers that are changed at once
 PAIR = ("prompt_id", "sample")  # identifies a row
-COUNTED = (*PAIR, "outcome", "score")  # what difficulty is computed from
-KNOWN = (*COUNTED, "tokens", "other_outcome")  # what a ProbeFolder keeps of a sample
+COUNTED = (*PAIR, "outcome", "score")  # inputs of difficulty
+KNOWN = (*COUNTED, "tokens", "other_outcome")  # fields of a sample that a ProbeFolder keeps
 _CODES = pa.array(OUTCOMES)
 CORRECT = OUTCOMES.index("correct")
-_PLAIN_ID = "^[0-9A-Za-z]*$"  # is not escaped in JSON
+_PLAIN_ID = "^[0-9A-Za-z]*$"  # not escaped in JSON
 
 
 class Part(NamedTuple):
@@ -86,7 +86,7 @@ def write_part(store: Store, key: str, split: Split, samples: pa.Table) -> str:
 
 
 def _pairs_hash(samples: pa.Table) -> str:
-    """The `canonical_hash` of the ids and of the samples' numbers."""
+    """The `canonical_hash` of the prompt ids and sample numbers."""
     ids, numbers = (samples[name].combine_chunks() for name in PAIR)
     plain = len(ids) and not (ids.null_count or numbers.null_count)
     if not plain or not pc.all(pc.match_substring_regex(ids, _PLAIN_ID)).as_py():
@@ -105,7 +105,7 @@ def _bytes_hash(data: bytes) -> str:
 
 
 def read_part(store: Store, key: str, name: str, columns: Sequence[str] = SAMPLES.names) -> Part:
-    """Read these columns of one part and verify it. Raises ValueError: what is wrong with it."""
+    """Read these columns of one part and verify it. Raises ValueError with the problem."""
     data = store.read_bytes("probes", key, name)
     pairs, _, content = name.removesuffix(".parquet").partition("-")
     if _bytes_hash(data) != content:
@@ -138,7 +138,7 @@ def parts(
     columns: Sequence[str] = SAMPLES.names,
     names: Sequence[str] | None = None,
 ) -> Iterator[Part]:
-    """The verified parts of a probe, one at a time; the others are logged by name.
+    """The verified parts of a probe, one at a time; the names of invalid parts are logged.
 
     With `names`, only these.
     """
@@ -155,7 +155,7 @@ def _names(store: Store, key: str) -> list[str]:
 
 
 class PoolRows(NamedTuple):
-    """Stored samples of a pool (schema SAMPLES), and the row of each one's prompt in the pool."""
+    """Stored samples of a pool (schema SAMPLES), and the pool row of each sample's prompt."""
 
     prompts: Ints
     samples: pa.Table
@@ -165,11 +165,10 @@ class ProbeFolder:
     """The stored samples of some prompts in one split of a probe.
 
     Their lengths and outcomes are kept, so that each part is read once; `read` adds new parts.
-    tokens: [prompts, K], -1 without a sample. codes: [prompts, K], the outcomes as they are stored,
-    positions in OUTCOMES, NONE without one. An outcome takes a byte, whatever the length of prompts
-    and completions, so a pool of ten million prompts with four samples each takes 40 MB.
-    scores: [prompts, K], None as long as each is 1 for a correct sample and 0 for any other.
-    other_form: [prompts, K], as in `Outcomes`.
+    tokens: [prompts, K], -1 without a sample. codes: [prompts, K], the stored outcomes as positions
+    in OUTCOMES, NONE without a sample. An outcome takes one byte, so the codes of ten million
+    prompts with four samples each take 40 MB. scores: [prompts, K], None while each is 1 for a
+    correct sample and 0 otherwise. other_form: [prompts, K], as in `Outcomes`.
     """
 
     def __init__(
@@ -187,11 +186,11 @@ class ProbeFolder:
         self.codes: Codes = np.full(shape, NONE, dtype=np.uint8)
         self.scores: Scores | None = None
         self.other_form: Bools | None = None if self._reads_texts else np.zeros(shape, dtype=bool)
-        self._stale = False  # whether some marks are of another marker than the task's
+        self._stale = False  # whether some marks are not from the task's marker
         self._names: set[str] = set()  # of the parts that were read
 
     def read(self) -> Self:
-        """Read the parts that were not read yet; all of them again where one is gone."""
+        """Read new parts; read all parts again if one is gone."""
         names = _names(self.store, self.spec.key)
         if self._names - {*names}:
             self._forget()
@@ -201,14 +200,14 @@ class ProbeFolder:
         return self
 
     def add_part(self, part: Part) -> None:
-        """Keep what a part says about these prompts."""
+        """Add the samples of a part for these prompts."""
         self._names.add(part.name)
         if (rows := self._own(part)) is not None:
             self._stale |= not self._current(rows)
             self.add(rows)
 
     def _own(self, part: Part) -> PoolRows | None:
-        """The rows of a part that are of these prompts and below K; None of the other split."""
+        """The rows of a part for these prompts and samples below K; None for the other split."""
         if part.split != self.spec.split:
             return None
         row = self.prompts.rows_of(part.samples["prompt_id"])
@@ -218,13 +217,13 @@ class ProbeFolder:
         return PoolRows(row[known], part.samples.filter(pa.array(known)))
 
     def add(self, rows: PoolRows) -> Bools:
-        """Add rows (columns KNOWN) as they are; returns which of them were not there yet.
+        """Add rows (columns KNOWN) unchanged; returns which of them are new.
 
-        Several parts may hold the same sample: the first is kept.
+        If several parts have the same sample, the first is kept.
         """
         index = rows.samples["sample"].to_numpy()
         new: Bools = self.tokens[rows.prompts, index] < 0
-        places = rows.prompts[new][::-1], index[new][::-1]  # of duplicates the first is last
+        places = rows.prompts[new][::-1], index[new][::-1]  # the first of duplicates is last
         self.tokens[places] = rows.samples["tokens"].to_numpy()[new][::-1]
         codes = pc.index_in(rows.samples["outcome"], value_set=_CODES).fill_null(NONE)
         self.codes[places] = codes.to_numpy().astype(np.uint8)[new][::-1]
@@ -240,7 +239,7 @@ class ProbeFolder:
     def _add_other_forms(
         self, rows: PoolRows, places: tuple[Ints, npt.NDArray[np.integer]], new: Bools
     ) -> None:
-        """Add to `other_form` what the new ones of these rows say, if all rows so far did."""
+        """Update `other_form` from the new rows, if it is known for all rows so far."""
         if rows.samples["other_outcome"].null_count:
             self.other_form = None
         if self.other_form is None:
@@ -255,7 +254,7 @@ class ProbeFolder:
         return reads_texts(self.task)
 
     def outcomes(self, *, partial: bool = True) -> Outcomes:
-        """The outcomes by the task's current marker.
+        """The outcomes with the task's current marker.
 
         Raises RuntimeError while samples are missing, unless `partial`.
         """
@@ -274,17 +273,17 @@ class ProbeFolder:
         return outcomes
 
     def with_answers(self) -> tuple[Outcomes, Answers]:
-        """The outcomes by the task's current marker, and the answers; reads each part once."""
+        """The outcomes with the task's current marker, and the answers; reads each part once."""
         folder = ProbeFolder(self.store, self.spec, self.prompts, self.task)
         texts_too = TEXTS if self._reads_texts else ()
         if texts_too:
             folder.other_form = np.zeros(folder.codes.shape, dtype=bool)
-        # [prompts]: the row of each prompt in the order of their ids.
+        # [prompts]: the row of each prompt, in the order of ids.
         rank = np.empty(len(self.prompts), dtype=np.int32)
         rank[self.prompts.order] = np.arange(len(rank), dtype=np.int32)
         codes = np.full(folder.codes.shape, -1, dtype=np.int32)
         known = 0
-        texts = [pa.array([], pa.string())]  # the distinct ones of each part
+        texts = [pa.array([], pa.string())]  # the distinct texts of each part
         for part in folder.rows((*KNOWN, "extracted", *texts_too)):
             kept = folder.add(part) & has_answer(part.samples)  # a sample stored twice counts once
             samples = part.samples.filter(pa.array(kept))
@@ -301,14 +300,14 @@ class ProbeFolder:
 
     @property
     def added_outcomes(self) -> Outcomes:
-        """Those of the rows that were added."""
+        """The outcomes of the added rows."""
         labelled = self._labelled
         known = (self.codes, self.scores, labelled, self.tokens, self.other_form)
         return Outcomes(self.prompts, *known)
 
     @cached_property
     def _markers(self) -> pa.Array:
-        """The marker of each prompt's marks; one for all where gold answers do not change."""
+        """The marker of each prompt's marks; one for all if gold answers do not change."""
         if not self.task.optional_answers:
             return pa.array([self.task.marker_id])
         return pa.array(map(self.task.marker_of, self.prompts), pa.string())
@@ -318,7 +317,7 @@ class ProbeFolder:
         return labelled(self.prompts, self.task) if self.task.optional_answers else None
 
     def _current(self, rows: PoolRows) -> bool:
-        """Whether all marks are those of the task's current marker, and of the gold answers."""
+        """Whether all marks are from the task's current marker, with the current gold answers."""
         markers = self._markers
         if len(markers) == 1:
             return set(rows.samples["marker"].unique().to_pylist()) <= {*markers.to_pylist()}
@@ -330,8 +329,8 @@ class ProbeFolder:
         if drawn != needed:
             raise Unsound(
                 f"probe {self.spec.key} of {self.spec.model.name}/{self.spec.dataset.name} holds "
-                f"{drawn:,} of {counted(needed, 'sample')} in {self.store.uri}: decile run, or "
-                "decile probe, draws the others"
+                f"{drawn:,} of {counted(needed, 'sample')} in {self.store.uri}: run decile run or "
+                "decile probe to draw the rest"
             )
 
     def missing(self) -> MissingSamples:
@@ -339,7 +338,7 @@ class ProbeFolder:
         return MissingSamples(self.prompts, self.read().tokens >= 0)
 
     def rows(self, columns: Sequence[str]) -> Iterator[PoolRows]:
-        """Columns of the stored rows, marked by the task's current marker, part by part."""
+        """Columns of the stored rows with marks of the task's current marker, part by part."""
         read = list(dict.fromkeys((*columns, "marker")))
         for part in parts(self.store, self.spec.key, read):
             rows = self._own(part)
@@ -351,9 +350,10 @@ class ProbeFolder:
                 yield rows
 
     def _marked(self, name: str, rows: PoolRows) -> pa.Table:
-        """Rows of a part under the task's marker; updated marks are cached next to the part.
+        """Rows of a part with marks of the task's marker; updated marks are cached next to the
+        part.
 
-        Two readings of answers share a probe's texts: each finds its own marks the second time.
+        Two readings of answers share a probe's texts; each then has its own cached marks.
         """
         samples = rows.samples
         cache = ("probes", self.spec.key, f"marks-{canonical_hash(self.task.marker_id)}", name)
@@ -370,9 +370,9 @@ class ProbeFolder:
         return samples
 
     def samples(self, columns: Sequence[str] = SAMPLES.names, *, partial: bool = False) -> pa.Table:
-        """The stored rows by the task's current marker, each once, sorted (`columns` of SAMPLES).
+        """The stored rows with the task's current marker, each once, sorted (`columns` of SAMPLES).
 
-        All are in memory at once: of a large pool, read the `outcomes`. Raises RuntimeError while
+        All are in memory at once: for a large pool, use `outcomes`. Raises RuntimeError while
         samples are missing, unless `partial`.
         """
         columns = list(dict.fromkeys((*PAIR, *columns)))
@@ -386,9 +386,9 @@ class ProbeFolder:
     def compact(self) -> None:
         """Merge small parts of a split into files of about ROWS_PER_FILE sorted rows.
 
-        Each part is read once. One that fails verification is set aside, so that its samples are
-        drawn again. Two drivers that compact at once each write a whole file first, so nothing can
-        be lost.
+        Each part is read once. A part that fails verification is set aside, so that its samples are
+        drawn again. If two drivers compact at once, each writes a whole file before deleting, so
+        that nothing is lost.
         """
         place = ("probes", self.spec.key)
         groups = dict[Split, list[Part]]()

@@ -24,15 +24,15 @@ from tasks.environments import environment_of, reward_mark, scores_itself
 
 
 class ProbeError(PlainError, RuntimeError):
-    """Samples could not be drawn or marked; the message says why."""
+    """Samples could not be drawn or marked, for the reason in the message."""
 
 
 class MarkingError(ProbeError):
-    """Marking failed for more of a batch than the experiment allows; the message says where."""
+    """Marking failed for a larger share of a batch than the experiment allows."""
 
 
 class MarkPair(NamedTuple):
-    """The mark of a completion under the reading that rewards use, and under the other reading."""
+    """The marks of a completion with the reading that rewards use, and with the other reading."""
 
     mark: Mark
     other: Mark
@@ -53,8 +53,8 @@ def sample_and_mark(
 ) -> pa.Table:
     """Sample and mark: one row (schema SAMPLES) per prompt and requested sample index.
 
-    Raises MarkingError where marking fails for more than the share `max_errors`, TaskError where a
-    task, and SamplingError where a server or an engine of the user's own fails.
+    Raises MarkingError if marking fails for more than the share `max_errors`, TaskError if a task
+    fails, and SamplingError if a server or a user's own engine fails.
     """
     results = draw(sampler, task, requests, settings, max_errors, listener)
     return mark_samples(task, requests, results, max_errors)
@@ -70,9 +70,9 @@ def draw(
 ) -> list[list[Completion]]:
     """The completions of each request. Raises TaskError and SamplingError.
 
-    The listener is told of samples, which are episodes where the task has an environment.
-    Where environments fail in more than the share `max_errors`, the rest is not played, and
-    marking raises MarkingError.
+    The listener is notified of samples, which are episodes if the task has an environment. If
+    environments fail in more than the share `max_errors`, the rest is not played, and marking
+    raises MarkingError.
     """
     if task.environment is not None:
         return play(sampler, task, requests, settings, max_errors=max_errors, listener=listener)
@@ -108,7 +108,7 @@ def mark_samples(
 def sample_row(
     sample: tuple[Prompt, int], completion: Completion, mark: MarkPair, marker: str
 ) -> dict[str, Any]:
-    """A completion of a prompt, with its number, as a row of SAMPLES."""
+    """A completion of a prompt with its sample number, as a row of SAMPLES."""
     prompt, number = sample
     return {
         "prompt_id": prompt.prompt_id,
@@ -128,9 +128,9 @@ def mark_completions(
     prompts: Sequence[Prompt],
     max_errors: float = 1.0,
 ) -> list[MarkPair]:
-    """Both readings of each completion of a prompt; one never generated is an error in both.
+    """Both readings of each completion; one that was never generated is an error in both.
 
-    Raises MarkingError where marking fails for more than the share `max_errors`.
+    Raises MarkingError if marking fails for more than the share `max_errors`.
     """
     marks: list[Mark | None] = [_without_marker(task, completion) for completion in completions]
     marked = [i for i, mark in enumerate(marks) if mark is None]
@@ -152,7 +152,7 @@ def mark_completions(
         advice = "run decile doctor to check the marker"
         if task.environment is not None and not marked:
             problem = f"episodes failed in {environment_of(task.environment).reference}"
-            advice = "mend what is named after @, or allow it more time with mark_limits"
+            advice = "fix the code named after @, or allow it more time with mark_limits"
         raise MarkingError(
             f"{len(failed)} of {len(tried)} {problem} ({why}), more than "
             f"max_marking_errors: {max_errors:g} allows: {advice}"
@@ -168,10 +168,10 @@ NOT_GENERATED = "not-generated"  # the rule of an answer that the engine could n
 
 
 def _without_marker(task: Task, completion: Completion) -> Mark | None:
-    """The mark of a completion that the task's marker does not read; None where it does.
+    """The mark of a completion that the task's marker does not read; None if it does.
 
-    That is one never generated, one whose environment failed, or one whose environment gives the
-    score, which is an error without an episode.
+    Not read are completions that were never generated, that failed in the environment, or that get
+    their score from the environment; the latter are an error without an episode.
     """
     episode = completion.episode
     error = Mark("error", None, NOT_GENERATED)
@@ -189,9 +189,9 @@ def _without_marker(task: Task, completion: Completion) -> Mark | None:
 def update_marks(
     samples: pa.Table, task: Task, prompts: Mapping[str, Prompt], max_errors: float = 1.0
 ) -> pa.Table:
-    """The same samples under the task's current marker; marks of the current one are kept.
+    """The same samples with the task's current marker; its existing marks are kept.
 
-    `prompts` are by prompt_id. Raises MarkingError as `mark_completions` does.
+    prompts: by prompt_id. Raises MarkingError like `mark_completions`.
     """
     rows = samples.to_pylist()
     stale = [row for row in rows if row["marker"] != task.marker_of(prompts[row["prompt_id"]])]

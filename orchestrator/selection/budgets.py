@@ -1,4 +1,4 @@
-"""How many prompts a budget is."""
+"""The number of prompts in a budget."""
 
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import UserError
@@ -15,7 +15,7 @@ def size_of(budget: str, pool: int, name: str = "--budget") -> int:
 
 
 def check_size(budget: str, size: int, pool: int, of: str) -> None:
-    """Raise UserError unless a subset of that size has a prompt, and a pool of `of` all of them."""
+    """Raise UserError if a subset of that size is empty, or larger than a pool of `of`."""
     if 0 < size <= pool:
         return
     advice = f"write a share such as 0.1, or a count up to {pool:,}"

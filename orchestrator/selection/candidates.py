@@ -1,4 +1,4 @@
-"""The prompts that an online policy chooses from, with what the probe says about each. Pure."""
+"""The prompts that an online policy chooses from, with the probe's results. Pure."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from policies.partition import column_texts
 
 
 def history_of(cell: Cell, subset: pa.Table) -> History:
-    """What is known before a cell trains: see `probed_history`."""
+    """The history before a cell trains: see `probed_history`."""
     return probed_history(
         subset,
         seed=cell.seed,
@@ -28,18 +28,18 @@ def history_of(cell: Cell, subset: pa.Table) -> History:
 def probed_history(
     subset: pa.Table, *, seed: int, updates: int, group_size: int, columns: Sequence[str] = ()
 ) -> History:
-    """What is known before training: the probe's counts of a subset, a row per prompt.
+    """The history before training: the probe's counts for a subset, a row per prompt.
 
-    columns: those of the user's data that are read during training. Raises PolicyError for one that
-    the subset lacks.
+    columns: the user's columns that are read during training. Raises PolicyError if the subset
+    lacks one.
     """
     rates = pc.fill_null(subset["pass_rate"], float("nan")).to_numpy()
     unknown = np.isnan(rates)
     drawn = pc.fill_null(subset["n"], 0).to_numpy()
-    nearest = np.rint(np.where(unknown, 0, rates) * drawn)  # of a rate that is no share of n
+    nearest = np.rint(np.where(unknown, 0, rates) * drawn)  # a rate may not be a multiple of 1/n
     successes = pc.coalesce(subset["successes"], pa.array(nearest.astype(np.int64))).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
-        # A rate leaves out the samples that cannot be scored.
+        # A rate excludes samples that cannot be scored.
         scorable = np.where(successes > 0, np.round(successes / rates), drawn)
     ids = pc.cast(subset["prompt_id"], pa.string()).combine_chunks()
     return History(
@@ -57,7 +57,7 @@ def probed_history(
 
 
 def check_candidates(cell: Cell, subset: pa.Table) -> None:
-    """Try the online policy of a cell that has one. Raises PolicyError where it fails."""
+    """Try the online policy of a cell, if any. Raises PolicyError if it fails."""
     if cell.online is not None:
         history = history_of(cell, subset.sort_by("prompt_id"))
         cell.online.build_online().check(history, cell.prompts_per_update)

@@ -36,7 +36,7 @@ class RankedTable(NamedTuple):
     """The prompts of a difficulty table that have a gold answer, and the subset to choose."""
 
     rated: pa.Table
-    ranked: pa.Table  # the same prompts, by the difficulty that the policy ranks by
+    ranked: pa.Table  # the same prompts, with the difficulty that the policy ranks by
     request: SubsetRequest
     unlabelled: int  # prompts that are left out
 
@@ -47,10 +47,10 @@ def is_rated(columns: Sequence[str]) -> bool:
 
 
 def are_rated(files: Sequence[Path]) -> bool:
-    """Whether each is a Parquet file with a pass rate by prompt; False where one is not read."""
+    """Whether each is a Parquet file with a pass rate by prompt; False if one cannot be read."""
     try:
         return all(is_rated(parquet_schema(file).names) for file in files)
-    except (TaskError, OSError, ValueError):  # ValueError: a name that no library takes
+    except (TaskError, OSError, ValueError):  # ValueError: an invalid file name
         return False
 
 
@@ -62,10 +62,10 @@ def select_file(
     out: str | Path,
     ranked_by: str = "gold",
 ) -> dict[str, Any]:
-    """Select from a difficulty table; `probes` are the Parquet files that hold it: see `are_rated`.
+    """Select from a difficulty table; `probes` are its Parquet files: see `are_rated`.
 
-    `ranked_by`: gold, agreement, or a file of difficulty by prompt. Writes the subset to `out` and
-    returns its reason, and `row_counts` of the prompts. Raises UserError or PolicyError.
+    ranked_by: gold, agreement, or a file of difficulty by prompt. Writes the subset to `out` and
+    returns its reason and the `row_counts` of the prompts. Raises UserError or PolicyError.
     """
     paths = [*map(Path, probes)]
     ranking = checked_ranking(ranked_by, paths, Path(out))
@@ -79,7 +79,7 @@ def select_file(
 def checked_ranking(ranked_by: str, inputs: Sequence[Path], out: Path) -> DifficultyEntry | None:
     """The difficulty that the policy ranks by, if not its own pass rates.
 
-    Raises UserError where it is a model's, or where the output cannot be written.
+    Raises UserError for a model's difficulty, or if the output cannot be written.
     """
     ranking = DifficultyEntry.of(difficulty_option(ranked_by))
     if ranking and ranking.model:
@@ -94,7 +94,7 @@ def checked_ranking(ranked_by: str, inputs: Sequence[Path], out: Path) -> Diffic
 def ranked_table(
     probe: Path, rated: pa.Table, request: SubsetRequest, ranking: DifficultyEntry | None
 ) -> RankedTable:
-    """The prompts of a difficulty table to choose among. Raises UserError where there are none."""
+    """The prompts of a difficulty table to choose from. Raises UserError if there are none."""
     labelled = rated.filter(pa.array(labelled_rows(rated)))
     if not labelled.num_rows:
         raise UserError(
@@ -111,9 +111,10 @@ def ranked_table(
 def write_subset(
     table: RankedTable, source: Sequence[Path], key: str | None, out: Path
 ) -> dict[str, Any]:
-    """Choose and write the subset; its reason and `row_counts`. Raises UserError or PolicyError.
+    """Choose and write a subset; returns its reason and `row_counts`.
 
-    source, key: the files that were read, and the key of their probe, if they have one.
+    source, key: the files that were read, and the key of their probe, if any. Raises UserError or
+    PolicyError.
     """
     request = table.request
     own_table = None if table.ranked is table.rated else table.rated
@@ -155,12 +156,12 @@ def _ranked(
     ranking: DifficultyEntry,
     request: SubsetRequest,
 ) -> tuple[pa.Table, SubsetRequest]:
-    """The table by another difficulty, and the request for a subset of it. Raises UserError."""
+    """The table with a different difficulty, and the request for its subset. Raises UserError."""
     if ranking.file:
         table = with_ranks_of(rated, read_scores(ranking.file))
         name = Path(ranking.file).name
         if table["pass_rate"].null_count == table.num_rows:
-            raise UserError(f"{ranking.file}: has a pass rate for no prompt of {probe}: write some")
+            raise UserError(f"{ranking.file}: has no pass rate of a prompt of {probe}: write some")
         return table, request._replace(samples=None, difficulty=name)
     known = [n for n in rated.column_names if rated[n].null_count < rated.num_rows]
     if missing := [name for name in OF_AGREEMENT if name not in known]:
@@ -196,9 +197,9 @@ def _key(table: pa.Table) -> str:
 def common_key(
     files: Files, differences: Callable[[Path, Path], Sequence[str]] | None = None
 ) -> str | None:
-    """The key that all tables share; UserError that names the difference where they do not.
+    """The key that all tables share. Raises UserError with the difference if keys differ.
 
-    differences: of two probes that are folders, the settings that differ.
+    differences: the settings that differ between two probe folders.
     """
     one, key = files[0][0], _key(files[0][1])
     for two, table in files:
@@ -216,9 +217,9 @@ def common_key(
 
 
 def _training_tables(files: Files) -> list[pa.Table]:
-    """The tables of the training split, and those that are no part of a probe.
+    """The tables of the training split, and tables that are not part of a probe.
 
-    Raises UserError where training prompts cannot be distinguished from test questions.
+    Raises UserError if training prompts cannot be distinguished from test questions.
     """
     train: list[pa.Table] = []
     test: list[pa.Table] = []
@@ -226,7 +227,7 @@ def _training_tables(files: Files) -> list[pa.Table]:
         (test if split_of(table.schema) == "test" else train).append(table)
     if not train:
         raise UserError(
-            f"{files[0][0]}: holds only samples of the test split: write the probe of a training "
+            f"{files[0][0]}: has only samples of the test split: write the probe of a training "
             "pool (decile plan FILE -e NAME --json lists the probes with key and split)",
             "test-split-only",
         )

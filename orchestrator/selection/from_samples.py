@@ -45,8 +45,8 @@ def select_samples(
 ) -> dict[str, Any]:
     """Select from probes of one key: folders, or Parquet of samples or of a difficulty table.
 
-    Of a probe that holds both splits, only the training prompts are read. Its samples must be those
-    of exactly one pool, under one marker. Otherwise as `select_file`.
+    If a probe holds both splits, only the training prompts are read. The samples must be those of
+    exactly one pool, with one marker. Otherwise like `select_file`.
     """
     paths = [*map(Path, probes)]
     ranking = checked_ranking(ranked_by, paths, Path(out))
@@ -86,7 +86,7 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
 
 
 def _differences(one: Path, two: Path) -> list[str]:
-    """The settings in which two probes differ, where both are folders of a storage."""
+    """The settings in which two probes differ, if both are folders of a storage."""
     folders = [(Store(str(p.parent.parent)), p.parent.name, p.name) for p in (one, two)]
     keys = [store.read_json(*place, "key.json") for store, *place in folders]
     left, right = (_flat(content or {}) for content in keys)
@@ -104,10 +104,10 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
 
 
 def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) -> None:
-    """Refuse samples that are not those of exactly one pool, under one marker.
+    """Refuse samples that are not those of exactly one pool, with one marker.
 
-    A probe's key names neither: data sets share its folder, also with an interrupted probe. The
-    subsets in the storage name the pools that it was finished for, by the hash of their prompts.
+    A probe's key includes neither: data sets share its folder, also with an interrupted probe. The
+    subsets in the storage contain the hashes of the pools that the probe was finished for.
     """
     markers: set[str] = set()
     if "marker" in samples.column_names and pa.types.is_string(samples["marker"].type):
@@ -119,7 +119,7 @@ def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) 
         ids = samples["prompt_id"].unique().sort()
         if len(pools) > 1:
             raise UserError(
-                f"{probes[0]}: holds samples of {counted(len(pools), 'pool')}: {OWN_TABLE}",
+                f"{probes[0]}: has samples of {counted(len(pools), 'pool')}: {OWN_TABLE}",
                 "several-pools",
             )
         if pools != {sequence_hash([ids.to_pylist()])}:
@@ -142,7 +142,7 @@ def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) 
     if len(markers) > 1:
         shown = ", ".join(sorted(markers))
         raise UserError(
-            f"{probes[0]}: holds marks of several markers ({shown}): {OWN_TABLE}",
+            f"{probes[0]}: has marks of several markers ({shown}): {OWN_TABLE}",
             "several-markers",
         )
 
@@ -155,7 +155,7 @@ def _store_of(probe: Path) -> Store:
 
 
 def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
-    """The samples of a probe, each once. Raises UserError where their columns are not valid."""
+    """The samples of a probe, each once. Raises UserError if their columns are not valid."""
     if not {*PAIR, "outcome"} <= set(table.column_names):
         raise UserError(
             f"{probe}: write the columns prompt_id and pass_rate, or a probe's samples",

@@ -1,6 +1,6 @@
-"""Prompts without a gold answer as a file for annotators, whose answers come back as labels.
+"""Prompts without a gold answer as a file for annotators.
 
-A data set reads them with its setting `labels` (`tasks.sources.labels`).
+A data set reads their answers with its setting `labels` (`tasks.sources.labels`).
 """
 
 import json
@@ -33,7 +33,7 @@ SUFFIXES = (".jsonl", ".csv")
 
 
 class ToLabel(NamedTuple):
-    """Rows for annotators, notes on what they are short of, and the prompts that were read."""
+    """Rows for annotators, notes on shortages, and the prompts that were read."""
 
     rows: list[dict[str, Any]]
     notes: list[str]
@@ -41,11 +41,11 @@ class ToLabel(NamedTuple):
 
 
 def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = None) -> ToLabel:
-    """The prompts that the cell's policy chooses of those without a gold answer, best first.
+    """The prompts without a gold answer that the cell's policy chooses, best first.
 
-    As many as the cell's subset has, or all that are left. other: the probe that it ranks by, if
-    that is none of the plan's. Raises PolicyError for a policy that ranks by gold answers, and
-    UserError where no prompt lacks one.
+    As many as the cell's subset has, or all that are left. other: the probe that it ranks by, if it
+    is not one of the plan's. Raises PolicyError for a policy that ranks by gold answers, and
+    UserError if no prompt lacks one.
     """
     pool = probe.plan.pool(probe.spec)
     table = probe.tables_by(other).of(cell, unlabelled=True)
@@ -53,10 +53,10 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
     if not table.num_rows:
         raise UserError(f"every prompt of {probe.spec.dataset.variant_key} has a gold answer")
     if cell.reads_golds:
-        own = ", or reads_golds = False into your own" if ":" in cell.static_policy.policy else ""
+        own = ", or set reads_golds = False in it" if ":" in cell.static_policy.policy else ""
         raise PolicyError(
             f"policy {cell.policy!r} ranks prompts by their gold answers: write one that does "
-            f"without, such as least_agreed or random{own}"
+            f"not need them, such as least_agreed or random{own}"
         )
     if cell.difficulty and not rated_rows(table).any():
         title = cell.difficulty.title
@@ -64,7 +64,7 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
     size, notes = min(cell.size, table.num_rows), list[str]()
     if size < cell.size:
         notes.append(
-            f"fewer than the {cell.size:,} of the budget: no other prompt lacks a gold answer"
+            f"fewer than the {cell.size:,} of the budget: all other prompts have a gold answer"
         )
     policy = cell.static_policy.build()
     request = request_of(cell)
@@ -92,7 +92,7 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
 
 
 def test_questions_to_label(pools: Sequence[Pool]) -> ToLabel:
-    """The test questions without a gold answer. Raises UserError where a pool has none."""
+    """The test questions without a gold answer. Raises UserError if a pool has none."""
     rows, labelled = list[dict[str, Any]](), 0
     for pool in pools:
         if not pool.unlabelled_test:

@@ -32,9 +32,9 @@ from policies import WHOLE_POOL, PolicyError
 
 
 def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = None) -> ProbeSpec:
-    """The training probe of this model and dataset; None: any, if there is one only.
+    """The training probe of this model and dataset; None matches any.
 
-    Raises UserError, which lists the plan's probes, unless exactly one matches.
+    Raises UserError with a list of the plan's probes unless exactly one matches.
     """
     probes = [spec for spec in plan.training_probes if cells_of(plan.cells, spec)]
     matching = [
@@ -76,7 +76,7 @@ class PlanProbe:
 
     @property
     def title(self) -> str:
-        """Its model and dataset, and what else distinguishes it in the plan."""
+        """Its model and dataset, and further settings that distinguish it in the plan."""
         return self.plan.pool_title(self.spec)
 
     @property
@@ -100,7 +100,7 @@ class PlanProbe:
             if not readers_of(self.plan.cells, self.spec):
                 option = f"{{model: {self.spec.model.name}}}"
                 remedy = f"write difficulty: {option} for a policy of its grid, then {remedy}"
-            if not self.plan.source.file.exists():  # a plan of decile.probe is of no file
+            if not self.plan.source.file.exists():  # a plan of decile.probe has no file
                 remedy = "run decile.probe again"
             expected = len(outcomes.prompts) * self.spec.settings.samples
             raise UserError(
@@ -114,7 +114,7 @@ class PlanProbe:
     def tables(self) -> CellTables:
         """The difficulty tables of the probe's cells.
 
-        Those of another model's probe raise UserError while samples are missing.
+        Tables of another model's probe raise UserError while samples are missing.
         """
 
         def of_other(spec: ProbeSpec) -> CellTables:
@@ -123,9 +123,9 @@ class PlanProbe:
         return CellTables(self.outcomes, self.folder, others=of_other)
 
     def tables_by(self, other: "PlanProbe | None") -> CellTables:
-        """The tables of cells that rank by another probe, if it is none of the plan's.
+        """The tables of cells that rank by another probe, if it is not one of the plan's.
 
-        Raises UserError where that has none of the prompts.
+        Raises UserError if the other probe has none of the prompts.
         """
         if other is None:
             return self.tables
@@ -144,12 +144,12 @@ class PlanProbe:
         options: Mapping[str, Any] | None = None,
         difficulty: "Difficulty | PlanProbe | None" = None,
     ) -> Cell:
-        """The cell that would train on a subset: one of the plan, or one like them.
+        """The cell that would train on a subset: one of the plan, or a similar one.
 
-        `policy`: a name of the file or a known policy. `budget`: a share (0.1) or count (80) of the
-        prompts, `seed` and `difficulty` (as in the file, or another probe): those of the experiment
-        if None. Of several values of another axis, such as the budget, the first counts. Raises
-        UserError, and PolicyError, also for a policy that chooses prompts during training.
+        policy: a name of the file or a known policy. budget: a share (0.1) or count (80) of the
+        prompts. difficulty: as in the file, or another probe. None means the experiment's budget,
+        seed or difficulty; if an axis has several values, the first one. Raises UserError, or
+        PolicyError, also for a policy that chooses prompts during training.
         """
         if not isinstance(policy, str):
             raise UserError(f"policy {shortened(policy)}: write a policy's name")
@@ -196,9 +196,9 @@ class PlanProbe:
         rule: PolicyEntry,
         probe: ProbeSpec,
     ) -> DifficultySource | None:
-        """What a policy ranks by, in a cell with this probe: what is given, or its own.
+        """What a policy ranks by in a cell with this probe: the given source, or its own.
 
-        Raises UserError where it cannot be found, and where the policy does not rank.
+        Raises UserError if the source cannot be found, or the policy does not rank.
         """
         if rule.build().needs == "nothing":
             if given is None:
@@ -231,7 +231,7 @@ class PlanProbe:
         return difficulty_source(entry, probe, pool, models, ProbeSpecs())
 
     def row_counts(self, cell: Cell, subset: pa.Table) -> RowCounts:
-        """The prompts of the pool, and why they are not in a cell's subset."""
+        """The prompts of the pool, with the reasons why some are not in a cell's subset."""
         pool = self.plan.pool(self.spec)
         left_out = {
             "without a gold answer": len(pool.train) - pool.gold_count,
@@ -242,8 +242,8 @@ class PlanProbe:
     def select(self, cell: Cell, other: "PlanProbe | None" = None) -> pa.Table:
         """The cell's subset (schema SUBSET), with its identity and the reason for it.
 
-        other: the probe that it ranks by, if that is none of the plan's. Raises PolicyError where
-        it cannot be filled, and UserError where samples are missing.
+        other: the probe that it ranks by, if it is not one of the plan's. Raises PolicyError if the
+        subset cannot be filled, and UserError if samples are missing.
         """
         tables = self.tables_by(other)
         table = tables.of(cell)

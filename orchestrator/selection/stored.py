@@ -19,10 +19,10 @@ from policies import PolicyError
 def store_subset(
     store: Store, cell: Cell, difficulty: pa.Table, own_table: pa.Table | None = None
 ) -> pa.Table:
-    """The cell's subset: read from the store, or selected now and written. See `select_for`.
+    """The cell's subset, read from the store, or else selected and written. See `select_for`.
 
-    A file that fails verification is set aside. Raises PolicyError where the subset cannot be
-    filled, or is too small for the cell's updates.
+    A file that fails verification is set aside. Raises PolicyError if the subset cannot be filled,
+    or is too small for the cell's updates.
     """
     stored = read_subset(store, cell)
     file = ("subsets", f"{cell.subset_key}.parquet")
@@ -43,15 +43,15 @@ def store_subset(
 def select_for(cell: Cell, difficulty: pa.Table, own_table: pa.Table | None = None) -> pa.Table:
     """The cell's subset with its identity and the reason for it. Raises PolicyError.
 
-    difficulty: what the policy ranks by. own_table: the pass rates of the cell's own model, if that
-    is another table.
+    difficulty: what the policy ranks by. own_table: the pass rates of the cell's own model, if they
+    are in a different table.
     """
     table, why = select(difficulty, request_of(cell), own_table)
     return with_reason(table, {**cell.subset_identity, **why})
 
 
 def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:
-    """Refuse a subset that `plan` could not know to be too small for the cell's updates."""
+    """Refuse a subset that is too small for the cell's updates, if `plan` could not detect it."""
     repeats = size == cell.size and not (
         cell.online or cell.allocation
     )  # the plan has checked the budget
@@ -81,13 +81,13 @@ def request_of(cell: Cell) -> SubsetRequest:
 
 
 def subset_size(store: Store, cell: Cell) -> int:
-    """The number of prompts in the cell's subset; of one that was deleted, the budget's."""
+    """The number of prompts in the cell's subset; the budget's if the subset was deleted."""
     subset = read_subset(store, cell)
     return cell.size if subset is None else subset.num_rows
 
 
 def mean_pass_rate(store: Store, cell: Cell) -> float:
-    """The mean pass rate of the cell's prompts in the probe, 0 to 1; nan where none is known."""
+    """The mean pass rate of the cell's prompts in the probe, 0 to 1; nan if unknown."""
     subset = read_subset(store, cell)
     mean = None if subset is None else pc.mean(subset["pass_rate"]).as_py()
     return float("nan") if mean is None else float(mean)
@@ -101,12 +101,12 @@ def pass_rate_change(
     difficulty: pa.Table,
     own_table: pa.Table | None = None,
 ) -> float:
-    """The mean pass rate of the prompts that a policy would choose, minus that of the cell's.
+    """The mean pass rate of the prompts that a policy would choose, minus that of the cell's
+    prompts.
 
     `policy` takes no options; it chooses `size` prompts with the cell's seed, from the tables of
-    `select_for`. 0 where rollouts of
-    its prompts would not disagree more often (mean of p(1 - p) of the pass rates), where it cannot
-    choose, and where no pass rate is known.
+    `select_for`. The change is 0 if rollouts of its prompts would not disagree more often (mean of
+    p(1 - p) of the pass rates), if it cannot choose, or if pass rates are unknown.
     """
     stored = read_subset(store, cell)
     request = request_of(cell)._replace(rule=PolicyEntry(policy=policy), size=size, stream=None)
@@ -123,15 +123,15 @@ def pass_rate_change(
 
 
 def read_subset(store: Store, cell: Cell) -> pa.Table | None:
-    """The cell's subset, or None where none was selected yet, or its file fails verification."""
+    """The cell's subset; None if it was not selected yet or its file fails verification."""
     return store.read_table(SUBSET, "subsets", f"{cell.subset_key}.parquet")
 
 
 def same_training(store: Store, cells: Sequence[Cell]) -> dict[str, Cell]:
     """cell_id -> the earlier cell that trains on the same prompts with the same settings.
 
-    Policies may choose the same prompts, for instance from a pool that is hardly ever solved. What
-    an online policy knows of its prompts is not compared.
+    Policies may choose the same prompts, for instance from a pool that is hardly ever solved. The
+    pass rates that an online policy starts from are not compared.
     """
     chosen: dict[str, str | None] = {}  # subset_key -> hash of the prompts
     first: dict[str, Cell] = {}
@@ -154,9 +154,9 @@ def same_training(store: Store, cells: Sequence[Cell]) -> dict[str, Cell]:
 
 
 def subset_reasons(store: Store, probe_key: str) -> list[dict[str, Any]]:
-    """Why each subset of a cell was selected, of those that come from a probe."""
+    """The reasons for each subset of a cell that was selected from a probe."""
     files = [("subsets", name) for name in store.names("subsets") if name.endswith(".parquet")]
     tables = [store.read_table(SUBSET, *file) for file in files]
     reasons = [reason(table) for table in tables if table is not None]
-    # A subset that decile select wrote there names no pool.
+    # A subset written there by decile select does not name a pool.
     return [why for why in reasons if why.get("probe_key") == probe_key and "pool" in why]

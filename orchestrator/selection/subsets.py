@@ -20,10 +20,10 @@ from policies import Policy, PolicyError, choice_rng, get_policy
 class SubsetRequest(NamedTuple):
     """The subset to select from a difficulty table.
 
-    `samples` is K, where prompts that were decided early may have fewer. With `match`, the subset
-    is no larger than the smallest capacity of those policies, but for those that take the whole
-    pool. `difficulty` names what the table's rates are, if not pass rates of the prompts' model.
-    `stream`: see `choice_rng`; None: the policy's.
+    samples: K; prompts that were decided early may have fewer. match: policies whose smallest
+    capacity limits the subset, except those that take the whole pool. difficulty: title of the
+    table's rates, if they are not pass rates of the prompts' model. stream: see `choice_rng`; None
+    means the policy's.
     """
 
     rule: PolicyEntry
@@ -43,7 +43,7 @@ class SubsetRequest(NamedTuple):
 
 
 def policy_entry(name: str, options: dict[str, Any]) -> PolicyEntry:
-    """The entry of a policy named on a command line. Raises PolicyError where it is invalid."""
+    """The entry of a policy named on a command line. Raises PolicyError if it is invalid."""
     get_policy(name, **options)
     return PolicyEntry(policy=name, options=options)
 
@@ -53,13 +53,12 @@ def select(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """The chosen rows by rank (schema SUBSET), and the reason: policy, size, seed, ties.
 
-    Counts and pass rates of the subset are those of `own_table`, the same prompts' table of their
-    own model, where the policy ranks by another difficulty.
+    If the policy ranks by another difficulty, counts and pass rates of the subset are from
+    `own_table`, the table of the prompts' own model.
 
-    `ties` is {"pool": prompts whose score equals the last chosen one's, "chosen": those of them
-    that were chosen}; None for a policy without scores. `notes`, if there are any, say why the
-    subset may teach nothing, or which option has no effect. Raises PolicyError when the policy
-    cannot fill the subset.
+    `ties` is {"pool": prompts with the last chosen one's score, "chosen": those of them that were
+    chosen}; None for a policy without scores. `notes`, if any, state why the subset may teach
+    nothing, or which option has no effect. Raises PolicyError if the policy cannot fill the subset.
     """
     if request.samples is not None:
         difficulty = complete_pass_rates(difficulty, request.samples, request.count_truncated)
@@ -101,7 +100,7 @@ def select(
 
 
 def unranked(policy: Policy, table: pa.Table, chosen: np.ndarray, difficulty: str) -> list[str]:
-    """A note on chosen rows without a value to rank them by; none if there are none.
+    """A note on chosen rows without a value to rank them by, if any.
 
     difficulty: the title of what the policy ranks by, if not pass rates of the prompts' model.
     """
@@ -115,7 +114,7 @@ def unranked(policy: Policy, table: pa.Table, chosen: np.ndarray, difficulty: st
 
 
 def same_prompts(table: pa.Table, rows: pa.Table) -> pa.Table:
-    """The rows of a table that are of the same prompts, in the same order."""
+    """The rows of a table with the same prompts as `rows`, in the same order."""
     ids = table["prompt_id"].combine_chunks()
     return table.take(pc.index_in(rows["prompt_id"].combine_chunks(), value_set=ids))
 
@@ -123,7 +122,7 @@ def same_prompts(table: pa.Table, rows: pa.Table) -> pa.Table:
 def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, str] | None:
     """The smallest capacity of policies that do not take the whole pool, as a number and in words.
 
-    Raises PolicyError where a policy of the user's own fails.
+    Raises PolicyError if a user's own policy fails.
     """
     capacities = []
     for rule in match:
@@ -155,7 +154,7 @@ def _subset_table(rows: pa.Table, tied: np.ndarray, texts: list[str]) -> pa.Tabl
 
 
 def _count_texts(rows: pa.Table) -> list[str]:
-    """What the samples of each row say, as the end of a sentence; empty where it is not known."""
+    """The sample counts of each row as the end of a sentence; empty if unknown."""
     columns = []
     for name in ("n", "successes", "short"):
         known = name in rows.column_names
@@ -172,7 +171,7 @@ def _count_texts(rows: pa.Table) -> list[str]:
 
 
 def _rate_texts(rows: pa.Table, difficulty: str, column: str) -> list[str]:
-    """The value of each row by another difficulty, of that name, as the end of a sentence."""
+    """The value of each row in the difficulty of this name, as the end of a sentence."""
     values = [None] * rows.num_rows
     if column in rows.column_names:
         values = rows[column].to_pylist()
