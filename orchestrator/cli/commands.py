@@ -26,9 +26,9 @@ OUTPUTS = ("out", "problems", "to_label")  # options that name a file to write
 
 
 def check_outputs_are_new(arguments: argparse.Namespace) -> None:
-    """Raise UserError for an output that exists, unless --force says to replace it.
+    """Raise UserError if an output exists and --force is not given.
 
-    Commands without --force write pages of an experiment, which they write anew each time.
+    Commands without --force write pages of an experiment, which they replace each time.
     """
     from orchestrator.storage.local_files import check_new
 
@@ -167,7 +167,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """Print the results table and write the HTML page; `FAILED` where nothing is stored."""
+    """Print the results table and write the HTML page; `FAILED` if nothing is stored."""
     from orchestrator.report.analysis import analyse
     from orchestrator.report.html_pages import write_page
     from orchestrator.report.render import own_page, terminal_report
@@ -187,12 +187,12 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def select(arguments: argparse.Namespace) -> int:
-    """Select a subset, or what annotators are to label."""
+    """Select a subset, or the prompts that annotators should label."""
     from orchestrator.storage.errors import UserError
 
     if arguments.to_label is None:
         if arguments.test:
-            raise UserError("--test lists questions for annotators: write --to-label FILE, too")
+            raise UserError("--test lists questions for annotators: add --to-label FILE")
         return _select_subset(arguments)
     if arguments.out is not None:
         raise UserError("--out and --to-label write different files: remove one of them")
@@ -257,8 +257,8 @@ def _test_to_label(arguments: argparse.Namespace) -> int:
     for name in ("policy", "budget", "seed", "difficulty", "model", "option"):
         if getattr(arguments, name) not in (None, []):
             raise UserError(
-                f"--{name} does not go with --test, which lists every test question without a "
-                "gold answer: remove one of them"
+                f"--{name} cannot be combined with --test, which lists every test question without "
+                "a gold answer: remove one of them"
             )
     plan, _ = _open(arguments)
     names = [arguments.dataset] if arguments.dataset else plan.experiment.grid.dataset
@@ -273,14 +273,14 @@ def _write_to_label(arguments: argparse.Namespace, listed: "ToLabel") -> int:
     file = arguments.to_label
     write_to_label(file, listed.rows)
     questions = counted(len(listed.rows), "question")
-    text = f"{questions}: write the answers into {file}, and labels: [{file}]"
+    text = f"{questions}: write the answers into {file}, and add labels: [{file}]"
     summary = {
         "file": str(file),
         "prompt_ids": [row["prompt_id"] for row in listed.rows],
         "notes": listed.notes,
         "row_counts": listed.counts.to_dict(),
     }
-    _print_result(summary, f"{text} beside the data set's options", arguments.json)
+    _print_result(summary, f"{text} next to the data set's options", arguments.json)
     return ExitCode.DONE
 
 
@@ -290,7 +290,7 @@ def mark(arguments: argparse.Namespace) -> int:
     from orchestrator.storage.errors import UserError
 
     if arguments.against_option and not arguments.against:
-        raise UserError("--against-option is of the second marker: write --against TASK, too")
+        raise UserError("--against-option applies to the second marker: add --against TASK")
     options = named_values(arguments.option) | {"marking": arguments.marking}
     if arguments.attack:
         return _attack_marker(arguments, options)
@@ -300,7 +300,7 @@ def mark(arguments: argparse.Namespace) -> int:
 
 
 def _mark_file(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    """Mark stored completions with a task of these options, and count the outcomes."""
+    """Mark stored completions with a task and its options, and count the outcomes."""
     from orchestrator.optional.exchange.mark import mark_file
     from orchestrator.storage.errors import UserError
 
@@ -324,13 +324,13 @@ def _mark_file(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
 
 
 def _attack_marker(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    """Mark answers that must not pass, of the questions of a file."""
+    """Mark answers that must not pass, built from the gold answers of a file."""
     from orchestrator.optional.exchange.mark import Source, attack_file, open_marker
     from orchestrator.storage.errors import UserError
 
     if arguments.against or arguments.out:
         other = "--against" if arguments.against else "--out"
-        raise UserError(f"--attack marks none of the file's completions: remove {other}")
+        raise UserError(f"--attack does not mark the file's completions: remove {other}")
     marker = open_marker(arguments.task, options)
     source = Source(arguments.input, arguments.answer, arguments.completions)
     notes: list[str] = []
@@ -457,7 +457,7 @@ def _export_file(arguments: argparse.Namespace, order: "RowOrder") -> dict[str, 
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Compare item-level results, and write a page where one is named."""
+    """Compare item-level results, and write a page if --out is given."""
     from orchestrator.optional.exchange.arms import parse_arms
     from orchestrator.optional.exchange.item_files import ItemColumns
     from orchestrator.optional.exchange.item_results import compare_items
@@ -490,7 +490,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def diagnose(arguments: argparse.Namespace) -> int:
-    """Say what is wrong with runs of GRPO, from their logs; `PROBLEM` if something is bad."""
+    """Diagnose GRPO runs from their logs; `PROBLEM` if a finding is bad."""
     from orchestrator.evaluation import diagnosis
     from orchestrator.optional.exchange.run_logs import read_logs
     from orchestrator.plugins.row_counts import RowCounts
@@ -518,7 +518,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """Say what policies would have chosen in recorded runs."""
+    """Report what policies would have chosen in recorded runs."""
     from orchestrator.config.yaml_lines import option_value
     from orchestrator.optional.exchange.replay_files import replay_logs
     from orchestrator.plugins.row_counts import RowCounts
@@ -530,7 +530,7 @@ def replay(arguments: argparse.Namespace) -> int:
     if arguments.out:
         check_output(arguments.out, PAGES)
     if bool(arguments.logs) == bool(arguments.rates):
-        raise UserError("write logs of runs, or --rates with files of two models")
+        raise UserError("write run logs, or --rates with files of two models")
     policies = [option_value(text, "--policy") for text in arguments.policy]
     if arguments.rates:
         return _replay_models(arguments, policies)
@@ -554,7 +554,7 @@ def replay(arguments: argparse.Namespace) -> int:
 
 
 def _replay_models(arguments: argparse.Namespace, policies: list[Any]) -> int:
-    """Say what choosing by another model's rates costs."""
+    """Report what choosing by another model's rates costs."""
     from orchestrator.optional.exchange.model_rates import compare_models
     from orchestrator.report.html_pages import write_page
     from orchestrator.report.sections.two_models import models_page, terminal_models
@@ -562,7 +562,9 @@ def _replay_models(arguments: argparse.Namespace, policies: list[Any]) -> int:
 
     for option, default in (("online", False), ("visits", 1), ("probe", None), ("correct", None)):
         if getattr(arguments, option) != default:
-            raise UserError(f"--{option} is of logs, and does not go with --rates: remove it")
+            raise UserError(
+                f"--{option} applies to logs and cannot be combined with --rates: remove it"
+            )
     compared, rows = compare_models(arguments.rates, policies, arguments.budget)
     if arguments.out:
         write_page(models_page(compared), arguments.out)
@@ -581,7 +583,7 @@ def _reads_experiment(
 ) -> bool:
     """Whether FILE -e NAME is given instead of a probe or a subset.
 
-    Raises UserError where an option that this form needs is missing, or is of the other form.
+    Raises UserError if an option that this form needs is missing, or belongs to the other form.
     """
     from orchestrator.config.experiment import GRID_AXES
     from orchestrator.storage.errors import UserError
@@ -608,7 +610,9 @@ def _reads_experiment(
         raise UserError(f"missing {', '.join(missing)}: write {example}")
     if unwanted := sorted(others & given):
         form = "FILE -e NAME" if from_experiment else options[of_files[0]]
-        raise UserError(f"{options[unwanted[0]]} does not go with {form}: remove one of them")
+        raise UserError(
+            f"{options[unwanted[0]]} cannot be combined with {form}: remove one of them"
+        )
     return from_experiment
 
 
@@ -627,7 +631,7 @@ def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
     options, word = named_values(arguments.option), arguments.difficulty
     difficulty = None if word is None else difficulty_option(word)
     cell = probe.cell(arguments.policy, arguments.budget, arguments.seed, options, difficulty)
-    _ = probe.outcomes  # raises where samples are missing, which may be those of new prompts
+    _ = probe.outcomes  # raises if samples are missing, for example of new prompts
     check_pool_kept(probe)
     return probe, cell
 
@@ -657,7 +661,7 @@ def ls(arguments: argparse.Namespace) -> int:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Run every check, each printed as soon as it is done."""
+    """Run every check, printing each as soon as it is done."""
     from cluster.redaction import redact
     from orchestrator.cli.doctor import check_storage, checks, declared
 
@@ -692,7 +696,7 @@ def _task(arguments: argparse.Namespace) -> "Task":
 
 
 def _echo_parts(page: Path | None, text: str, rows: str) -> None:
-    """Print an analysis of files, where its page is, and the rows that it rests on."""
+    """Print an analysis of files, the path of its page, and the counts of its rows."""
     place = f"page: {page}" if page else ""
     echo("\n\n".join(filter(None, [text, place, rows])))
 

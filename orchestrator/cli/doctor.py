@@ -1,7 +1,7 @@
 """Checks what a sweep needs: libraries, Ray, MLflow and every marker, within seconds.
 
-With --gpu, the embedded model goes through the ordinary pipeline, too: see `gpu_checks`. With
---storage, every file of a storage proves itself.
+With --gpu, the embedded model also goes through the ordinary pipeline: see `gpu_checks`. With
+--storage, every file of a storage is verified.
 """
 
 import importlib.metadata
@@ -36,7 +36,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.settings_check import check_in_worker, settings_of
 from tasks import Prompt, Task, find_task, task_names
 
-SHOWN = 5  # paths of a group; files that fail verification are all listed
+SHOWN = 5  # paths listed of a group; files that fail verification are all listed
 PROGRESS_SECONDS = 5.0
 
 
@@ -44,7 +44,7 @@ def check_storage(uri: str | None, *, repair: bool = False, as_json: bool = Fals
     """Check a storage and print the result; 0 if no file fails verification, else 1.
 
     With `repair`, files that fail are set aside. `as_json` prints a list of status and detail.
-    Raises UserError where there is no storage.
+    Raises UserError if there is no storage.
     """
     if uri is None:
         raise UserError("--repair needs --storage: write the storage whose files to set aside")
@@ -70,7 +70,7 @@ def check_storage(uri: str | None, *, repair: bool = False, as_json: bool = Fals
     lines = []
     for kind in KINDS:
         files = [path for path in result.unverified if path.startswith(f"{kind}/")]
-        other = f", {len(files):,} that nothing proves ({_paths(files)})" if files else ""
+        other = f", {len(files):,} that cannot be verified ({_paths(files)})" if files else ""
         sound = counted(result.sound[kind], "file")
         lines.append(f"ok    {kind}: {sound} verified{other}")
     lines += [f"FAIL  {line}" for line in unsound]
@@ -78,7 +78,7 @@ def check_storage(uri: str | None, *, repair: bool = False, as_json: bool = Fals
         lines.append(f"note  not checked, in training: {_paths(result.in_training)}")
     for what, paths in (
         ("ignored", result.ignored),
-        ("temporary files, of runs that were killed or are running", result.temporary),
+        ("temporary files of killed or running runs", result.temporary),
         ("set aside", result.set_aside),
     ):
         if paths:
@@ -94,7 +94,7 @@ def check_storage(uri: str | None, *, repair: bool = False, as_json: bool = Fals
     if as_json:
         return ExitCode.FAILED
     if repair:
-        echo("Rerun decile run to make these files again.")
+        echo("Rerun decile run to recreate these files.")
     else:
         repairing = ["decile", "doctor", "--storage", redact(uri), "--repair"]
         echo(f"decile run sets them aside, or: {shlex.join(repairing)}")
@@ -124,10 +124,10 @@ def checks(
     *,
     gpu: bool = False,
 ) -> Iterator[Check]:
-    """Run all checks, yielding each as soon as it is done; one that fails does not end the rest.
+    """Run all checks, yielding each as soon as it is done; a failure does not stop the rest.
 
     Every task's marker is checked on the task's own examples, and the marker of each of `datasets`
-    on all its answers; `settings` construct what an experiment describes. With `gpu`, those of
+    on all its answers. `settings` construct what an experiment describes. With `gpu`, the checks of
     `gpu_checks` follow.
     """
     versions = (f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)
@@ -159,7 +159,7 @@ def checks(
 def declared(
     file: Path | None, experiment: str | None
 ) -> tuple[dict[str, Dataset], dict[str, Callable[[], str]]]:
-    """The data sets of a file and the checks of its settings; of one experiment, or of all."""
+    """The data sets of a file and the checks of its settings, for one experiment or all."""
     if file is None:
         return {}, {}
     loaded = load_config(file)

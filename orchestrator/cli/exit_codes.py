@@ -1,4 +1,4 @@
-"""How a command ends, if no signal ends it. docs/running.md says what to do about each."""
+"""How a command ends, unless a signal ends it. docs/running.md says what to do about each."""
 
 from enum import IntEnum
 
@@ -10,4 +10,4 @@ class ExitCode(IntEnum):
     FAILED = 1  # a cell, a check, Ray or the machine; or another driver is running
     INVALID = 2  # the user's input
     CAPPED = 3  # a cap (`max_gpu_hours`, `max_hours`) left cells out
-    PROBLEM = 4  # a diagnosed run has one
+    PROBLEM = 4  # a diagnosed run has a problem

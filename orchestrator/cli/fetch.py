@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from huggingface_hub import DryRunFileInfo
 
 Users = Mapping[Repository, Sequence[str]]  # the names in the file that need a repository
-Files = dict[Repository, list["DryRunFileInfo"]]  # what is read of each
+Files = dict[Repository, list["DryRunFileInfo"]]  # the files that are read from each
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Fetched:
     def of(
         cls, repository: Repository, names: Sequence[str], files: Sequence["DryRunFileInfo"]
     ) -> Self:
-        """With the names in the file that need it, and what is read of it."""
+        """With the names in the file that need it, and the files that are read from it."""
         return cls(
             kind=repository.kind,
             hub=repository.id,
@@ -120,7 +120,7 @@ def fetch(arguments: argparse.Namespace) -> int:
         for each, names in users.items():
             with _at_entry(loaded, each, names[0]):
                 _download(each, files[each])
-    make_plan(loaded, name)  # reads the data sets as a run does, also those of a user's own tasks
+    make_plan(loaded, name)  # reads the data sets as a run does, user's own tasks included
     fetched = [Fetched.of(each, names, files.get(each, [])) for each, names in users.items()]
     if arguments.json:
         repositories_json = [asdict(each) for each in fetched]
@@ -133,7 +133,7 @@ def fetch(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _at_entry(loaded: LoadedConfig, repository: Repository, name: str) -> Iterator[None]:
-    """What the hub refuses in this block, as an error at the line of its entry."""
+    """Report what the hub refuses in this block as an error at the line of its entry."""
     try:
         yield
     except HubFails:
@@ -148,20 +148,20 @@ def _check_space(files: Files) -> None:
     free = shutil.disk_usage(cache_folder()).free
     if needed > free:
         raise UserError(
-            f"{size_text(needed)} are to be downloaded to {cache_folder()}, and its disk has "
-            f"{size_text(free)} free: set HF_HOME to a folder on another disk, or free some"
+            f"{size_text(needed)} must be downloaded to {cache_folder()}, but its disk has only "
+            f"{size_text(free)} free: set HF_HOME to a folder on another disk, or free some space"
         )
 
 
 def _download(repository: Repository, files: Sequence["DryRunFileInfo"]) -> None:
-    """Bring a repository into the cache; a line says what takes long, on a terminal also bars."""
+    """Download a repository into the cache; slow steps print a line, on a terminal also bars."""
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
     count = sum(file.will_download for file in files)
     if count:
         size = size_text(_to_download(files))
         _say(f"downloading {repository.id}: {counted(count, 'file')}, {size}")
-    # What the bars redraw consists of escape sequences; their texts are the client's own.
+    # The bars redraw with escape sequences, so they are not filtered; their texts are the client's.
     fetch_snapshot(repository, partial(tqdm, file=unfiltered(sys.stderr), disable=None))
     _say(f"checking the hashes of {repository.id}: {size_text(_size(files))}")
     verify_snapshot(repository)

@@ -25,8 +25,8 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import ADAPTER, FINAL_ADAPTER, CellFolder, Finished
 from orchestrator.training.trial import run_cell
 
-# 64 prompts and eight updates of the embedded model, in the type of most models. The limit is
-# checked here, so that the cell ends and its difference is known.
+# 64 prompts and eight updates of the embedded model, in the dtype of most models. The limit is
+# checked here instead, so that the cell finishes and reports its difference.
 EXPERIMENT = """
 models: {tiny: {embedded: tiny, dtype: bfloat16}}
 datasets: {few: {task: shuffled_objects, options: {train: 64, test: 16}}}
@@ -49,7 +49,7 @@ experiments:
 """
 FILE = "experiments.yaml"
 KILL_SECONDS = 300.0  # to reach the first checkpoint
-SAME = 1e-6  # relative difference of sums in another order
+SAME = 1e-6  # relative difference of sums in a different order
 COMPARED = ("loss", "grad_norm", "learning_rate", "reward", "completions/mean_length")
 
 
@@ -91,7 +91,7 @@ def gpu_names() -> str:
 
 
 def small_sweep(folder: Path, gpus: float = 1) -> str:
-    """Run the small sweep in a new folder and summarise it. Raises RuntimeError where it fails."""
+    """Run the small sweep in a new folder and summarise it. Raises RuntimeError if it fails."""
     from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.sweep import run_experiment
@@ -127,7 +127,7 @@ def rollouts_verdict(folder: Path) -> str:
 
     values = _series(cell_of(folder)[1], LOGP_DIFFERENCE)
     if not values:
-        raise RuntimeError("no update had a live group, so that none could be compared")
+        raise RuntimeError("no update had a live group, so none could be compared")
     worst = max(values.values())
     text = (
         f"tokens differ by {worst:.2g} nats at most between decoder and loss, in "
@@ -139,7 +139,7 @@ def rollouts_verdict(folder: Path) -> str:
 
 
 def weights_verdict(folder: Path) -> str:
-    """That the base weights did not move: the cell would have failed (`guards.check_weights`)."""
+    """Confirm that the base weights did not move: the cell would have failed (`check_weights`)."""
     plan, trained = cell_of(folder)
     _finished(trained)
     count = plan.cells[0].updates // int(plan.cells[0].grpo["save_steps"])
@@ -147,10 +147,10 @@ def weights_verdict(folder: Path) -> str:
 
 
 def resume_verdict(first: Path, folder: Path) -> str:
-    """That a cell which was killed after a checkpoint goes on as one that was not.
+    """Confirm that a cell killed after a checkpoint resumes as if it had not been killed.
 
-    Compares its updates and final adapter with those of an undisturbed one, by as much as two
-    undisturbed ones differ. Raises RuntimeError where they differ more.
+    Its updates and final adapter may differ from those of an undisturbed cell about as much as two
+    undisturbed cells differ. Raises RuntimeError if they differ more.
     """
     plan, undisturbed = cell_of(first)
     cell = plan.cells[0]
@@ -158,8 +158,9 @@ def resume_verdict(first: Path, folder: Path) -> str:
     killed, update = _trained(cell, undisturbed.store, folder / "killed", kill=True)
     expected, resumed = difference(undisturbed, again), difference(undisturbed, killed)
     text = (
-        f"killed after update {update} of {cell.updates}, updates and adapter differ by "
-        f"{resumed:.2g} from those of a cell that was not; of two that were not, by {expected:.2g}"
+        f"killed after update {update} of {cell.updates}: updates and adapter differ by "
+        f"{resumed:.2g} from those of an undisturbed cell; two undisturbed cells differ by "
+        f"{expected:.2g}"
     )
     if not resumed <= max(SAME, 3 * expected):
         raise RuntimeError(text)
@@ -204,15 +205,15 @@ def _finished(cell: CellFolder) -> Finished:
 
 
 def _trained(cell: Cell, store: Store, folder: Path, *, kill: bool) -> tuple[CellFolder, int]:
-    """A cell trained by processes of its own with the probes and the subset of another storage.
+    """Train a cell in its own processes, with the probes and the subset of another storage.
 
-    And the update from whose checkpoint it resumed; 0 without `kill`.
+    Returns it, and the update of the checkpoint that it resumed from; 0 without `kill`.
     """
     for kind in ("probes", "subsets"):
         shutil.copytree(store.local_path(kind), folder / kind)
     trained, update = CellFolder(Store(str(folder)), cell.cell_id), 0
     code = "import sys; from orchestrator.cli.gpu_checks import train; train(*sys.argv[1:])"
-    # -P: modules in the user's folder are not the libraries'.
+    # -P: modules in the user's folder do not shadow the libraries.
     command = [sys.executable, "-Pc", code, cell.model_dump_json(), str(folder)]
     if kill:
         quiet, deadline = subprocess.DEVNULL, time.monotonic() + KILL_SECONDS
@@ -223,11 +224,11 @@ def _trained(cell: Cell, store: Store, folder: Path, *, kill: bool) -> tuple[Cel
         process.wait()
         update = max(trained.checkpoints(), default=0)
         if not 0 < update < cell.updates:
-            raise RuntimeError(f"the cell was not killed in its middle, but after update {update}")
+            raise RuntimeError(f"the cell was not killed midway, but after update {update}")
     ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if ended.returncode:
         lines = ended.stderr.strip().splitlines() or [""]
-        raise RuntimeError(f"a process that trains the cell failed: {lines[-1]}")
+        raise RuntimeError(f"a process that trained the cell failed: {lines[-1]}")
     return trained, update
 
 

@@ -48,7 +48,7 @@ from tasks.marking.golds import Marker
 from tasks.sources.roles import ROLES, spelling
 from tasks.sources.survey import MIX, FileSurvey, check_column, choose_columns, columns_of
 
-_ROWS = 3  # rows listed that cannot be used
+_ROWS = 3  # listed rows that cannot be used
 _COLUMNS = 8
 CLEANING = (
     *("max_prompt_tokens", "duplicates", "conflicts", "clean_test", "drop_overlap"),
@@ -75,21 +75,21 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         questions.append(f"{survey.contradicted:,} with several answers")
     lines.append(_line("questions", ", ".join(questions)))
     if survey.choices:
-        lines.append(_line("", "the choices in columns of their own are asked with each question"))
+        lines.append(_line("", "the choices, in separate columns, are added to each question"))
     lines += [_line("", note) for note in survey.choice_notes]
     if survey.rendered:
-        taken = f"{survey.rendered:,} are taken out of the chat template that they are rendered in"
+        taken = f"{survey.rendered:,} are rendered in a chat template, which is removed"
         lines.append(_line("", taken))
     if survey.inputs:
-        lines.append(_line("", f"'input' is asked after {survey.question!r:.40}"))
+        lines.append(_line("", f"'input' is appended to {survey.question!r:.40}"))
     for name in survey.contexts:
-        unused = f"{name!r:.40} is not asked: write it into the question if that needs it"
+        unused = f"{name!r:.40} is not used: add it to the question if that needs it"
         lines.append(_line("", unused))
     forms = ", ".join(counted_label(count, form) for form, count in survey.forms.items())
     worked = f"; {counted(survey.worked, 'worked solution')} with the answer at the end"
     worked = worked if survey.worked else ""
     known = spelling(survey.answer.rpartition(".")[2]) in ROLES["answer"].names
-    only = "" if known or survey.answer == survey.question else " (not a known name of answers)"
+    only = "" if known or survey.answer == survey.question else " (not a known name for answers)"
     lines.append(_line("answers", f"{survey.answer!r:.40}{only}: {forms or 'none'}{worked}"))
     if survey.unlabelled:
         lines.append(_line("", f"{counted(survey.unlabelled, 'row')} without an answer yet"))
@@ -127,7 +127,7 @@ def _comma_lines(survey: FileSurvey) -> list[str]:
 
 
 def _likely_lines(survey: FileSurvey) -> list[str]:
-    """The share of gold answers that a model could give, and the others of usable rows."""
+    """The share of gold answers that a model could give, and the usable rows with other answers."""
     if not survey.likely:
         return []
     likely = sum(count for count, _ in survey.likely.values())
@@ -244,7 +244,7 @@ class Answers:
         self.asks = not yes and sys.stdin.isatty()
 
     def get(self, question: str, default: str, check: Callable[[str], T]) -> T:
-        """The reply, checked; one that `check` refuses is asked for again."""
+        """The checked reply; asks again if `check` refuses it."""
         if not self.asks:
             return check(default)
         while True:
@@ -284,7 +284,7 @@ def init(arguments: argparse.Namespace) -> int:
     elif arguments.train is not None:
         test = test_beside(arguments.train)
     else:
-        question = "test file, or nothing to hold out a part of the training file"
+        question = "test file (leave empty to hold out a part of the training file)"
         test = answers.get(
             question, "", lambda file: read_questions(file, "test") if file else None
         )
@@ -310,7 +310,7 @@ def init(arguments: argparse.Namespace) -> int:
 
 
 def write_problems(output: Path, plan: Plan) -> str:
-    """Write the flawed rows of the plan's data set as JSON lines; what to do with them."""
+    """Write the flawed rows of the plan's data set as JSON lines; returns what to do with them."""
     rows = plan.pools[plan.name].flaw_rows()
     text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     Store(str(output.resolve().parent)).write_bytes(text.encode(), output.name)
@@ -373,7 +373,7 @@ def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers
 
 
 def write_planned(output: Path, starter: Starter, machine: Mapping[str, float]) -> Plan:
-    """Write the file, replacing what is there, if `decile plan` accepts it. Raises UserError."""
+    """Write the file, replacing an existing one, if `decile plan` accepts it. Raises UserError."""
     text = starter.render()  # with paths from the current folder
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / output.name

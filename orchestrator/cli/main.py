@@ -57,10 +57,10 @@ def process() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Discard what a stream that the shell has closed (`>&-`) would get.
+    """Open streams that the shell has closed (`>&-`) on the null device.
 
-    Otherwise the next file that this process or a child opens takes its number, and with it what
-    C++ code prints.
+    Otherwise the next file that this process or a child opens takes the descriptor of the stream,
+    and receives what C++ code prints.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -114,7 +114,7 @@ def _discard_output() -> None:
 
 
 def _explained(error: Exception, store: "Store | None") -> tuple[int, str]:
-    """As `_failure`; code 2 where an import failed because of a name, or of a missing library."""
+    """As `_failure`; code 2 if an import failed because of a name clash or a missing library."""
     unimported = error if isinstance(error, ImportError | AttributeError) else None
     if unimported is None:
         try:

@@ -1,6 +1,6 @@
 """The commands of `decile` and their options. What each does is in `commands`.
 
-An error of the parser is one line that says what to write instead, with an example of the command.
+A parser error is one line that says what to write instead, with an example of the command.
 """
 
 import argparse
@@ -30,9 +30,9 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Unknown arguments are refused here, by the command's own parser, which knows its options.
+        """Refuse unknown arguments here, in the command's own parser, which has its options.
 
-        The parser of all commands hands the rest of the line to this method, too.
+        The parser of all commands also passes the rest of the line to this method.
         """
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Raise UserError with what to write instead of argparse's words."""
+        """Raise UserError with what to write instead, in place of argparse's message."""
         message = message.removeprefix("argument ").replace("--out/--output", "--out")
         name, _, problem = message.partition(": ")
         example = f", for example {self.example}"
@@ -116,7 +116,7 @@ def marker(text: str) -> str:
 
 
 class Option:
-    """An option, or an argument by its place: its names in one text, and what argparse takes.
+    """An option or a positional argument: its names in one text, and its settings for argparse.
 
     group: the title under which the help of a command shows it.
     """
@@ -137,7 +137,7 @@ class Option:
         self.settings = {name: value for name, value in settings.items() if value is not None}
 
     def but(self, text: str = "", **settings: Any) -> "Option":
-        """The same option, of a command in which its help or another setting differs."""
+        """The same option for a command in which its help or another setting differs."""
         other = copy(self)
         other.settings = self.settings | settings
         if text:
@@ -156,7 +156,7 @@ def column(name: str, text: str) -> Option:
 
 
 class Command:
-    """A command of `decile`: its function, its line in the list, an example, what it takes."""
+    """A command of `decile`: its function, its line in the list, an example, and its options."""
 
     def __init__(
         self,
@@ -176,17 +176,18 @@ class Command:
 _MAX_RESOURCES = 100_000  # as in the file; its module is heavy to import
 _MAX_PRICE = 1_000_000  # of a GPU-hour
 _GROWS_TO = (
-    "that an autoscaling cluster can grow to (default: those present, which it does not limit)"
+    "that an autoscaling cluster can grow to (default: those present, which the option does not "
+    "limit)"
 )
 _NESTED = "; a.b is a value inside a"
 
-# What several commands take.
+# Options of several commands.
 FILE = Option("file", "YAML file of the experiment, such as experiments.yaml", Path)
-EXPERIMENT = Option("-e --experiment", "name of the experiment (default: the only one of the file)")
+EXPERIMENT = Option("-e --experiment", "name of the experiment (default: the only one in the file)")
 STORAGE = Option("--storage", "folder or URI (default: the file's `storage`)")
 CPUS = Option("--cpus", f"CPUs {_GROWS_TO}", integer(1, _MAX_RESOURCES))
 GPUS = Option("--gpus", f"GPUs {_GROWS_TO}", integer(1, _MAX_RESOURCES))
-WAIT = flag("--wait", "if another driver runs the experiment in this storage, wait for its end")
+WAIT = flag("--wait", "wait for another driver of the experiment in this storage to end")
 JSON = flag("--json", "print as JSON")
 OUT = Option("--out --output", None, Path, "FILE")
 FORCE = flag("--force", "replace an existing file")
@@ -196,22 +197,22 @@ TASK = Option("--task", "see decile ls tasks, or package.module:Class", required
 OPTION = Option("--option", action="append", default=[], metavar="NAME=VALUE")
 TASK_OPTION = "option of the task, such as {}; repeat for several"
 ON_CLUSTER = (FILE, EXPERIMENT, STORAGE, CPUS, GPUS)
-# What commands take that read logs of runs.
+# Options of commands that read run logs.
 OF_LOGS = (
     Option(
         "--correct",
-        "reward function or column of 0 and 1 that says which completions are correct",
+        "reward function, or column of 0 and 1, that says which completions are correct",
         metavar="NAME",
     ),
     OUT.but("HTML page to write"),
     FORCE,
     JSON.but("print all values as JSON"),
 )
-# What chooses from the probe of an experiment.
+# Options that choose from the probe of an experiment.
 PROBED = (
     FILE.but("YAML file of the experiment", nargs="?"),
     EXPERIMENT,
-    Option("--policy", "of the file, or see decile ls policies"),
+    Option("--policy", "a policy of the file, or one that decile ls policies prints"),
     Option("--budget", "share (0.1) or number (80) of the prompts (default: the experiment's)"),
     Option(
         "--seed",
@@ -254,7 +255,7 @@ COMMANDS = (
         column("--answer", "the answers (default: recognized)"),
         Option(
             "--answers",
-            "optional: rows may lack an answer, which comes later (default: required)",
+            "optional: rows may lack an answer, to be added later (default: required)",
             choices=["required", "optional"],
             default="required",
         ),
@@ -267,7 +268,8 @@ COMMANDS = (
         ),
         Option(
             "--problems",
-            "also list duplicates, conflicts and test questions in this .jsonl file, to correct",
+            "also list duplicates, conflicts and test questions in this .jsonl file, for "
+            "correction",
             Path,
             "FILE",
         ),
@@ -276,10 +278,10 @@ COMMANDS = (
             "--max-prompt-tokens", "leave out longer training prompts", integer(1, 1_000_000), "N"
         ),
         Option(
-            "--duplicates", "of prompts that repeat another one", choices=["keep", "first", "drop"]
+            "--duplicates", "for prompts that repeat another one", choices=["keep", "first", "drop"]
         ),
-        Option("--conflicts", "of questions with several gold answers", choices=["keep", "drop"]),
-        flag("--clean-test", "leave out such test questions, too"),
+        Option("--conflicts", "for questions with several gold answers", choices=["keep", "drop"]),
+        flag("--clean-test", "also leave out such test questions"),
         flag("--drop-overlap", "leave out prompts that are test questions"),
         OUT.but("file to write (default: experiments.yaml)", default=Path("experiments.yaml")),
         FORCE,
@@ -328,7 +330,7 @@ COMMANDS = (
     Command(
         "evaluate",
         commands.evaluate,
-        "evaluate a model, adapter or checkpoint for compare",
+        "evaluate a model, adapter or checkpoint for decile compare",
         f"{_EXAMPLE} --adapter out --out after.parquet",
         *ON_CLUSTER,
         JSON,
@@ -375,7 +377,7 @@ COMMANDS = (
             Path,
             "FILE",
         ),
-        flag("--test", "with --to-label: the test questions without one"),
+        flag("--test", "with --to-label: list the test questions without a gold answer"),
         FORCE,
         JSON.but("print the selection's record as JSON"),
     ),
@@ -479,12 +481,12 @@ COMMANDS = (
         ),
         Option(
             "--order",
-            "of the rows: easy, hard, learnable, random, or a mean pass rate that moves, such as "
+            "order of the rows: easy, hard, learnable, random, or a moving mean pass rate, such as "
             "gaussian:0.8:0.2 (default: the policy's)",
         ),
         Option(
             "--spread",
-            "give every part of the file the shares of each source, tier or band of pass rates",
+            "give every part of the file the same shares of sources, tiers or bands of pass rates",
             metavar="COLUMN",
         ),
         flag("--card", "also write OUT.card.md, which describes the data set"),
@@ -503,7 +505,7 @@ COMMANDS = (
         Option(
             "arms",
             "a log of Inspect, samples of lm-eval, a dump of verl, JSONL, JSON, CSV or Parquet, a "
-            "cell's folder, a folder, or a glob; without NAME= the file's name is the arm's",
+            "cell's folder, a folder, or a glob; without NAME=, the arm has the file's name",
             nargs="+",
             metavar="NAME=FILES",
         ),
@@ -524,7 +526,7 @@ COMMANDS = (
     Command(
         "diagnose",
         commands.diagnose,
-        "say what is wrong with GRPO runs of any trainer, from their logs",
+        "diagnose GRPO runs of any trainer from their logs",
         "outputs/grpo --out diagnosis.html",
         Option(
             "logs",
@@ -538,7 +540,8 @@ COMMANDS = (
     Command(
         "replay",
         commands.replay,
-        "say what each policy would have chosen in recorded runs, and what was live later",
+        "show what each policy would have chosen in recorded runs, and how much of it was live "
+        "later",
         "outputs/grpo --policy hard --policy learnable --out replay.html",
         Option(
             "logs",
@@ -563,7 +566,7 @@ COMMANDS = (
             metavar="FILE",
             nargs="+",
         ),
-        flag("--online", "also all policies that choose during training (a minute)"),
+        flag("--online", "also replay all policies that choose during training (takes a minute)"),
         Option(
             "--visits",
             "choose by the first N visits of each prompt (default: 1)",
@@ -599,11 +602,11 @@ COMMANDS = (
         FILE.but("also check the datasets of this file", nargs="?"),
         EXPERIMENT.but("check only this experiment's datasets"),
         Option("--tracking-uri", "also check this MLflow server"),
-        flag("--gpu", "also train on a GPU, kill and resume (some minutes)"),
+        flag("--gpu", "also train on a GPU, kill and resume (takes a few minutes)"),
         STORAGE.but("check the files of this storage instead, and nothing else"),
         flag(
             "--repair",
-            "with --storage: set aside files that fail verification; decile run makes them again",
+            "with --storage: set aside files that fail verification; decile run recreates them",
         ),
         JSON,
     ),

@@ -73,7 +73,7 @@ class CellSummary:
     resumes_after: int
     """Updates of its checkpoint."""
     same_as: str | None
-    """The cell of the same prompts, which is trained in its place."""
+    """The cell with the same prompts that is trained in its place."""
 
     @property
     def state(self) -> str:
@@ -116,10 +116,10 @@ class ProbeSummary:
     missing_at_most: bool
     """Whether an adaptive probe may stop before all of them."""
     shared_samples: int
-    """Missing ones that another probe of this plan draws."""
+    """Missing samples that another probe of this plan draws."""
     weak_signal: str
     form_failures: Mapping[str, str]
-    """By stored subset: that many of its prompts fail by the form of completions."""
+    """By policy: a note if many of a stored subset's prompts fail by the form of completions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +137,10 @@ class DatasetSummary:
     overlap_text: Sequence[str]
     containment_text: Sequence[str]
     missing_gold_answers: str = ""
-    """Why no cell can be trained on it yet; empty where cells can be."""
+    """Why no cell can be trained on it yet; empty if cells can be."""
     row_counts: RowCounts
     row_counts_of: Mapping[str, RowCounts]
-    """Those of the files of labels and corrections."""
+    """The row counts of the files of labels and corrections."""
 
     @property
     def lines(self) -> list[str]:
@@ -338,7 +338,7 @@ def _label_lines(cells: Sequence[CellSummary]) -> list[str]:
 
 
 def _engine_notes(plan: Plan) -> list[str]:
-    """What of the engines' settings could not be checked on this machine."""
+    """The engine settings that could not be checked on this machine."""
     notes = (
         f"{name}.engine_args: {', '.join(names)} could not be checked, because {block.engine} is "
         "not installed here"
@@ -352,7 +352,7 @@ def _engine_notes(plan: Plan) -> list[str]:
 def _budget_notes(plan: Plan) -> list[str]:
     """At equal rollouts: which cells are not compared, or above which share of discarded groups.
 
-    At equal labels: which policies have used unequal ones before their first update.
+    At equal labels: which policies use unequal numbers of labels before their first update.
     """
     if plan.compare_at == "labels":
         return _label_notes(plan)
@@ -374,7 +374,7 @@ def _budget_notes(plan: Plan) -> list[str]:
                 notes.append(
                     f"warning: at equal rollouts, {cell.name} is not compared: its first "
                     f"evaluation, after update {first} of {cell.updates}, comes after {drawn:,.0f} "
-                    f"rollouts, and other cells have {budget:,}: write a smaller evaluate.every"
+                    f"rollouts, but other cells have {budget:,}: write a smaller evaluate.every"
                 )
         elif most < LIKELY_DISCARDED:
             discards = f"more than {most:.0%} of its groups" if most else "any group"
@@ -387,7 +387,7 @@ def _budget_notes(plan: Plan) -> list[str]:
 
 
 def _label_notes(plan: Plan) -> list[str]:
-    """Which policies use unequal numbers of labels, where these are to be equal."""
+    """Which policies use unequal numbers of labels, where these must be equal."""
     families: dict[tuple[str, ...], dict[int, list[str]]] = {}
     for cell in plan.cells:
         if (before := cell.labels_before(cell.size)) is not None:
@@ -443,14 +443,14 @@ def _place_notes(run: Run, site: Site) -> list[str]:
         needed = site.for_trials(run.plan.experiment)[0].cluster["GPU"]
         notes.append(
             f"warning: a trial needs GPUs, and this machine has none: the plan is for a cluster "
-            f"with {needed:g} (--gpus and --gpu say what yours has)"
+            f"with {needed:g} (--gpus and --gpu describe yours)"
         )
     return notes
 
 
 def _dataset(plan: Plan, name: str) -> DatasetSummary:
     pool, grid = plan.pools[name], plan.experiment.grid
-    comparisons = 1  # of policies, in the report; a further test set has none of its own
+    comparisons = 1  # of policies, in the report; a further test set adds no comparisons
     if name in grid.dataset:
         tables = len(grid.model) * len(grid.dataset) * max(1, len(grid.probe_seed))
         comparisons = tables * len(plan.experiment.variants) * comb(len(grid.policy), 2)
@@ -546,9 +546,9 @@ def _probes(run: Run) -> list[ProbeSummary]:
 
 
 def _test_size(plan: Plan, dataset: str) -> tuple[int, int, int]:
-    """A dataset's test questions, seeds, and samples per question: what decides the power.
+    """A dataset's test questions, seeds, and samples per question, which decide the power.
 
-    Of several numbers of samples, which are an axis, the smallest.
+    If the number of samples is an axis, the smallest counts.
     """
     own = any(cell.probe.dataset.name == dataset for cell in plan.cells)
     samples = min(
@@ -565,7 +565,7 @@ def _changed_lines(changed: Mapping[str, Mapping[str, tuple[Any, Any]]]) -> list
         parts = []
         for name, values in settings.items():
             then, now = (value_text(value) for value in values)
-            # Of texts and data, which are compared by hashes, only that they have changed.
+            # Texts and data are compared by hashes: only that they have changed is known.
             opaque = any(HASH.search(text) or text.endswith("…") for text in (then, now))
             parts.append(name if opaque else f"{name} {then} → {now}")
         text = ", ".join(parts)

@@ -1,8 +1,8 @@
-"""Whether the files of a storage prove themselves, and which work is done again where they do not.
+"""Verifies the files of a storage, and says which work is done again if one fails.
 
 `decile run` checks the files of its plan before anything else, `decile doctor --storage` all of
-them. What fails is only ever renamed, to `<name>.unsound`: nothing reads it again, so that the
-state of probes, subsets and cells, which follows from their files, shows what is missing.
+them. A file that fails is only renamed, to `<name>.unsound`, and never read again. The state of
+probes, subsets and cells follows from their files, so it shows what is missing.
 """
 
 import re
@@ -58,10 +58,9 @@ REMEDIES = (
 class Audit:
     """The files of a storage: numbers of sound ones by kind, and the paths of all others.
 
-    unverified: can hold no proof, and no manifest lists them; temporary: of runs that were killed,
-    or run;
-    in_training: cells that were not checked, because a trial is writing them; ignored: with the
-    reason, links among them.
+    unverified: files without a hash of their own that no manifest lists; temporary: of killed or
+    running runs; in_training: cells that were not checked, because a trial is writing them;
+    ignored: with the reason, for example links.
     """
 
     sound: Counter[str] = field(default_factory=Counter)
@@ -115,10 +114,10 @@ def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
 def repair_plan(
     plan: Plan, store: Store, kinds: Sequence[str] = KINDS, folders: Sequence[ProbeFolder] = ()
 ) -> list[str]:
-    """Set aside what fails verification of the files of a plan; a sentence for each.
+    """Set aside the files of a plan that fail verification; returns a sentence for each.
 
-    Of the adapters of finished cells, which no sweep reads, only the sizes are compared. The parts
-    of probes, which are read here, are not read again by their `folders`.
+    No sweep reads the adapters of finished cells: only their sizes are compared. The parts of
+    probes are read here, and not again by their `folders`.
     """
 
     def keep(key: str, part: Part) -> None:
@@ -147,7 +146,7 @@ def repair_plan(
 
 
 def set_aside(store: Store, unsound: Iterable[Checked]) -> list[str]:
-    """Set aside unsound files, and the manifests that list them; a sentence for each."""
+    """Set aside unsound files, and the manifests that list them; returns a sentence for each."""
     lines = []
     for checked in unsound:
         lines.append(f"{checked.path} {checked.problem}: set aside; {remedy(checked)}")
@@ -163,7 +162,7 @@ def set_aside(store: Store, unsound: Iterable[Checked]) -> list[str]:
 def _at_once(
     check: Callable[[Unit], Iterable[Checked]], units: Sequence[Unit]
 ) -> Iterator[tuple[Unit, list[Checked]]]:
-    """Check several units at once, because object stores answer slowly; in their order."""
+    """Check several units at once, because object stores answer slowly; keeps their order."""
     with ThreadPoolExecutor(THREADS) as pool:
         yield from zip(units, pool.map(lambda unit: [*check(unit)], units), strict=True)
 

@@ -106,7 +106,7 @@ def _probe_pace(run: Run, spec: ProbeSpec, missing: int) -> float | None:
 def measured_speeds(run: Run, models: Mapping[str, ModelSource]) -> dict[str, Speed]:
     """The speeds of models, by their names, from cells of the storage with the same resources.
 
-    Of a model without any, those of models of the same shape and precision.
+    A model without such cells gets the speed of models of the same shape and precision.
     """
     plan, results = run.plan, finished_results(run.plan, run.store)
     finished = [(cell, results[cell.cell_id]) for cell in plan.cells if cell.cell_id in results]

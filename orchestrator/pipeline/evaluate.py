@@ -1,6 +1,6 @@
 """A model, adapter or checkpoint on the held-out questions of a data set, as cells evaluate it.
 
-It is a probe of the test set: what is stored of it is not drawn again, and the base model's is the
+It is a probe of the test set: stored samples are not drawn again, and the base model's probe is the
 one that cells share.
 """
 
@@ -46,8 +46,8 @@ from orchestrator.training.served_adapters import server_of, unloaded_at_end
 class ModelEvaluation:
     """What is evaluated: `spec` is a probe of a test set, by a model of the plan or a trained one.
 
-    weights: the folder of an adapter or checkpoint, None for the model itself. notes: what of that
-    folder is not used.
+    weights: the folder of an adapter or checkpoint, None for the model itself. notes: what that
+    folder holds but the evaluation does not use.
     """
 
     spec: ProbeSpec
@@ -64,10 +64,10 @@ def plan_evaluation(
 ) -> ModelEvaluation:
     """The evaluation of a model of the plan, with an adapter or with the weights of a checkpoint.
 
-    model, dataset: which one, where the plan has several. Raises UserError, before anything runs.
+    model, dataset: which one, if the plan has several. Raises UserError, before anything runs.
     """
     if adapter and checkpoint:
-        raise UserError("an adapter and a checkpoint are given: write one of them")
+        raise UserError("both an adapter and a checkpoint are given: write one of them")
     baseline = _baseline(plan, model, dataset)
     source = baseline.model
     pool = plan.pool(baseline)

@@ -1,6 +1,6 @@
 """Lines that rich redraws in place: at the bottom of a terminal, or in a notebook's output.
 
-All else prints above them.
+All other output is printed above them.
 """
 
 import io
@@ -33,7 +33,7 @@ def is_notebook(out: TextIO) -> bool:
 
 
 def progress_stream() -> TextIO:
-    """Standard error; in a notebook, which shows that in red, standard output."""
+    """Standard error, or standard output in a notebook, which shows standard error in red."""
     return sys.stdout if is_notebook(sys.stdout) else sys.stderr
 
 
@@ -106,7 +106,7 @@ class LiveRegion(Live):
             self.refresh()
 
     def start(self, refresh: bool = False) -> None:
-        """Draw the frame. What others write is made printable before rich reads its styles."""
+        """Draw the frame. Other output is made printable before rich reads its styles."""
         super().start(refresh)
         self._proxies = PrintableStream(sys.stdout), PrintableStream(sys.stderr)
         sys.stdout, sys.stderr = self._proxies
@@ -123,8 +123,8 @@ class LiveRegion(Live):
 class NotebookRegion:
     """A frame in the output of a notebook's cell, which a thread redraws until `stop`.
 
-    It is a display of IPython that is replaced: every frontend has those, without ipywidgets. Of
-    the printed lines, the last ones stay above the frame, and all of them when it has ended.
+    It is an IPython display that is replaced: every frontend supports these, without ipywidgets.
+    The last printed lines stay above the frame, and all of them once it has ended.
     """
 
     def __init__(self, frame: Frame) -> None:

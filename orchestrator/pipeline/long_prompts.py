@@ -1,4 +1,4 @@
-"""Prompts and token limits for which a model's context, or its device's memory, has no space."""
+"""Prompts and token limits that exceed a model's context or its device's memory."""
 
 import os
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from orchestrator.sampling.model import context_length, token_counts
 from orchestrator.training.cell_folder import CellState, cell_state
 
 VLLM_SHARE = 0.3  # TRL's default of vllm_gpu_memory_utilization
-CANDIDATES = 256  # of a data set, the longest: their tokens are counted
+CANDIDATES = 256  # longest prompts of a data set, whose tokens are counted
 
 
 class PromptLimit(NamedTuple):
@@ -32,7 +32,7 @@ class PromptLimit(NamedTuple):
 
 
 def check_long_prompts(run: Run, gpu: str | None) -> None:
-    """Check what the built-in engine has still to draw, as far as the models are on this machine.
+    """Check what the built-in engine still has to draw, for the models on this machine.
 
     `gpu` is the type of the cluster's GPUs, None if unknown. Raises UserError at the data set of
     the first prompts that cannot be read, and at a token limit that no completion can reach.
@@ -65,7 +65,7 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
 
 
 def _draws_more(run: Run) -> bool:
-    """Whether something of a sweep is left to do: otherwise another limit makes other cells."""
+    """Whether a sweep has work left: otherwise a different limit would make different cells."""
     states = (cell_state(run.store, cell) for cell in run.plan.cells)
     return not run.plan.trains or any(state is not CellState.FINISHED for state in states)
 
@@ -77,7 +77,7 @@ def _check_token_limits(plan: Plan) -> None:
     """
     models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
     contexts = {name: context_length(model) or inf for name, model in models.items()}
-    sources = {spec.model.name: spec.model for spec in plan.probes} | models  # only probed, some
+    sources = {spec.model.name: spec.model for spec in plan.probes} | models  # some are only probed
     probed = {name: context_length(model) or inf for name, model in sources.items()}
     for axes, variant in plan.experiment.variants:
         limits = {"probe": variant.probe.max_completion_length}
@@ -89,8 +89,8 @@ def _check_token_limits(plan: Plan) -> None:
             name = min(of_block, key=of_block.__getitem__)
             if limit >= of_block[name]:
                 message = (
-                    f"max_completion_length {limit:,} cannot be reached: the context of {name}, "
-                    f"prompt and completion, is {of_block[name]:,} tokens: "
+                    f"max_completion_length {limit:,} cannot be reached: the context of {name} "
+                    f"(prompt and completion) is {of_block[name]:,} tokens: "
                     "write a smaller one"
                 )
                 path = ("experiments", plan.name, block, "max_completion_length")
@@ -109,7 +109,7 @@ def _check_vllm(plan: Plan, gpu: str | None) -> None:
 
 
 def _window_problem(plan: Plan, grpo: Mapping[str, Any]) -> Problem | None:
-    """vLLM ends a completion in silence where its window ends, and stops at a longer prompt."""
+    """vLLM silently ends a completion where its window ends, and fails on a longer prompt."""
     window, limit = grpo.get("vllm_max_model_length"), grpo["max_completion_length"]
     for model in {cell.probe.model.name: cell.probe.model for cell in plan.cells}.values():
         context = context_length(model) or inf
@@ -117,7 +117,7 @@ def _window_problem(plan: Plan, grpo: Mapping[str, Any]) -> Problem | None:
             return Problem(
                 "vllm-window",
                 f"vllm_max_model_length {window:,} is more than the context of {model.name}, "
-                f"{context:,} tokens, and vLLM does not start: write at most that, or leave it out",
+                f"{context:,} tokens, so vLLM would not start: write at most that, or leave it out",
                 "vllm_max_model_length",
             )
     for spec in plan.probes:
@@ -138,7 +138,7 @@ def _window_problem(plan: Plan, grpo: Mapping[str, Any]) -> Problem | None:
 
 
 def _memory_problem(plan: Plan, grpo: Mapping[str, Any], gpu: str | None) -> Problem | None:
-    """vLLM starts only with space for one completion that fills its window, beside its weights.
+    """vLLM starts only if its weights and one completion that fills its window have space.
 
     See `_check_enough_kv_cache_memory` in vLLM's v1/core/kv_cache_utils.py. Both are of 16 bits.
     """

@@ -34,7 +34,7 @@ class PoolRecord(TypedDict):
 class Manifest(TypedDict, total=False):
     """The manifest's JSON. `cells` have a cell_id and their axes; `claims` by their text.
 
-    `pools`: the training pools that were probed, the last one at the end, by the data set.
+    `pools`: the training pools that were probed, by data set, the latest at the end.
     """
 
     experiment: str
@@ -74,7 +74,7 @@ def write_manifest(plan: Plan, store: Store) -> Manifest:
     manifest = Manifest(
         experiment=plan.name,
         cells=[{"cell_id": cell.cell_id, **cell.axes_json} for cell in plan.cells],
-        # One that the file no longer states may come back, and was declared then.
+        # A claim that the file no longer states may come back: its first declaration counts.
         claims=dict.fromkeys(plan.experiment.claims, now) | claims,
         pools=pool_records(plan, previous.get("pools", {})),
     )
@@ -110,9 +110,9 @@ def record_pools(plan: Plan, store: Store) -> None:
 
 
 def pool_change(plan: Plan, store: Store, spec: ProbeSpec) -> str:
-    """Which prompts of a training pool are gone or new since it was probed; empty for none.
+    """How many prompts of a training pool are gone or new since it was probed; empty if none.
 
-    Empty, too, where the experiment has no record of it.
+    Also empty if the experiment has no record of the pool.
     """
     records = read_manifest(plan.name, store).get("pools", {}).get(spec.dataset.variant_key, [])
     pool = plan.pool(spec)
@@ -145,7 +145,7 @@ def pool_changes(plan: Plan, store: Store) -> list[str]:
 
 
 def check_pool_kept(probe: PlanProbe) -> None:
-    """Raise UserError where a pool has changed since its probe: subsets would lose prompts."""
+    """Raise UserError if a pool has changed since its probe: subsets would lose prompts."""
     if change := pool_change(probe.plan, probe.store, probe.spec):
         raise UserError(
             f"{change}: restore the data, or run {probe.command} to select from the pool as it is",
@@ -156,9 +156,9 @@ def check_pool_kept(probe: PlanProbe) -> None:
 def changed_settings(
     plan: Plan, store: Store, cells: Sequence[Cell]
 ) -> dict[str, dict[str, tuple[Any, Any]]]:
-    """Why cells are not those of the last run: cell_id -> setting -> its value then and now.
+    """Why cells differ from those of the last run: cell_id -> setting -> its value then and now.
 
-    Compared are cells with the same axes. Cells that no trial has ever started are left out.
+    Compares cells with the same axes, and leaves out cells that no trial has started.
     """
     manifest = read_manifest(plan.name, store)
     last = {_axes(entry): entry["cell_id"] for entry in manifest.get("cells", ())}
@@ -170,7 +170,7 @@ def changed_settings(
         if stored := CellFolder(store, cell_id).settings():
             then, now = id_settings(stored), id_settings(cell)
             names = [n for n in dict.fromkeys([*now, *then]) if then.get(n) != now.get(n)]
-            # A key hashes other settings of its block, and says nothing beside them.
+            # A key hashes other settings of its block: with these, it adds nothing.
             names = [n for n in names if not n.endswith(".key")] or names
             changes[cell.cell_id] = {name: (then.get(name), now.get(name)) for name in names}
     return changes

@@ -20,8 +20,8 @@ def open_plan(
 ) -> tuple[Plan, Store]:
     """The plan of an experiment, and its storage: the file's unless another one is given.
 
-    Without a name, it is the only experiment of the file. Cells that the storage has of an earlier
-    version of Decile stay what they are.
+    Without a name, it is the only experiment of the file. Cells that an earlier version of Decile
+    stored are kept as they are.
 
     Raises UserError for every invalid input.
     """
@@ -36,9 +36,9 @@ def open_plan(
 
 
 def with_stored_cells(plan: Plan, store: Store) -> Plan:
-    """The plan with those cells that the store has as an earlier version of Decile chose prompts.
+    """The plan, in which cells that an earlier version of Decile stored keep their ids.
 
-    They are finished, or their code is the same, so that they can be continued.
+    These are finished, or were started with the same code, so they can be continued.
     """
     stored = {*store.folders(CELLS)}
 
@@ -60,7 +60,7 @@ def with_stored_cells(plan: Plan, store: Store) -> Plan:
 
 
 def check_trainable(plan: Plan) -> None:
-    """Raise UserError where a model is a recording, or a data set lacks gold answers."""
+    """Raise UserError if a model is a recording, or a data set lacks gold answers."""
     for model in {cell.probe.model.name for cell in plan.cells if cell.probe.model.recorded}:
         raise UserError(
             f"model {model} is recorded, so it cannot be trained: "

@@ -148,7 +148,7 @@ class Data(NamedTuple):
     test_survey: FileSurvey | None = None
     test_share: float = 0.0  # 0 without a test file: all are training prompts
     given: Mapping[str, Any] = MappingProxyType({})  # options in place of the survey's
-    given_prompt: Mapping[str, Any] = MappingProxyType({})  # the same of the chat
+    given_prompt: Mapping[str, Any] = MappingProxyType({})  # the same for the chat
 
     @classmethod
     def of(cls, train: "QuestionRows", survey: FileSurvey, test: "QuestionRows | None") -> "Data":
@@ -159,15 +159,15 @@ class Data(NamedTuple):
         real = [{*map(os.path.realpath, named_files(each.files))} for each in (train, test)]
         if shared := real[0] & real[1]:
             raise UserError(
-                f"--train and --test are the same file, {min(shared)}: leave out --test, so that a "
-                "part of the questions is held out, or write another file"
+                f"--train and --test are the same file, {min(shared)}: leave out --test to hold "
+                "out a part of the questions, or write another file"
             )
         optional = survey.unlabelled is not None
         marker = None if survey.mix else survey.marker
         held_out = test.survey(
             survey.question, survey.answer, marker, optional=optional, mix=survey.mix
         )
-        if survey.id != held_out.id:  # it is kept of both files, or of none
+        if survey.id != held_out.id:  # kept from both files or from neither
             ids = [(survey.id, train.read.places[0]), (held_out.id, test.read.places[0])]
             names = {name: place for name, place in ids if name is not None}
             survey = replace(survey, id=None, id_names=names)
@@ -182,7 +182,7 @@ class Data(NamedTuple):
     def parts(self) -> dict[str, dict[str, Any]]:
         """The entries of the data sets of a mix, by name; each has the rows of its kinds."""
         entries = {}
-        # All parts: a row that is corrected may be of another kind then.
+        # In all parts, because a corrected row may be of another kind.
         invalid = any(each.invalid for each in self._part_surveys())
         for kinds in self.mix:
             marker = marker_of(kinds)
@@ -198,11 +198,11 @@ class Data(NamedTuple):
         return entries
 
     def _part_surveys(self) -> list[FileSurvey]:
-        """Those of the parts of both files."""
+        """The surveys of the parts of both files."""
         return [*self.survey.parts, *(self.test_survey.parts if self.test_survey else ())]
 
     def dataset(self) -> Dataset:
-        """The data set, as the file that is written has it."""
+        """The data set as in the written file."""
         if not self.mix:
             return Dataset(self.name, "file", self.options(), "lenient", self.prompt())
         specs = {name: {**part, "amount": None} for name, part in self.parts().items()}
@@ -246,7 +246,7 @@ class Data(NamedTuple):
 
 
 def _is_instructed(survey: FileSurvey) -> bool:
-    """Whether the questions say themselves how to answer."""
+    """Whether the questions themselves say how to answer."""
     return survey.instructed >= INSTRUCTED * survey.rows
 
 
@@ -373,7 +373,7 @@ def _split(data: Data, *, trains: bool) -> tuple[Data, int]:
     """The data with a share that leaves enough prompts in both splits, and the training prompts.
 
     A question's content decides its split, so the parts of a small file vary. Without `trains`, no
-    test question is needed: of few questions, none is held out. Raises UserError.
+    test question is needed, and few questions are not split. Raises UserError.
     """
     train = test = dropped = 0
     fixed = bool(data.test) or "test_share" in data.given
@@ -389,7 +389,7 @@ def _split(data: Data, *, trains: bool) -> tuple[Data, int]:
             return data, train
         if fixed:
             break
-    also = f" (another {dropped:,} are test questions, too)" if dropped else ""
+    also = f" ({dropped:,} more are also test questions)" if dropped else ""
     raise UserError(
         f"{title_of_files(data.train)}: {counted(train, 'training prompt')}{also} and "
         f"{counted(test, 'test question')} are too few: add "
@@ -459,7 +459,7 @@ def read_questions(files: Files, split: str) -> QuestionRows:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "its name is not UTF-8"
             raise UserError(f"{shortened(path)} cannot be read: {reason}: rename it") from error
-    named_files(paths)  # none of them twice
+    named_files(paths)  # refuses a file that is named twice
     rows = [row for each in read for row in each.rows]
     places = [place for each in read for place in each.places]
     origin = "; ".join(each.origin for each in read)
@@ -499,7 +499,7 @@ def planned_probe(
     store: Store | None = None,
     block: Literal["probe", "evaluate"] = "probe",
 ) -> Plan:
-    """The plan of a user's data: that of `decile init`'s experiment, without its training.
+    """The plan of a user's data: the experiment of `decile init` without its training.
 
     data, test: a path, a glob, a list of them, or rows, which are stored below `store`. settings:
     of a data set, its prompt and the block, by name. Raises UserError and TaskError.
@@ -525,7 +525,7 @@ def planned_probe(
     experiment = content["experiments"][starter.dataset]
     experiment[block] |= given["block"]
     experiment |= given["experiment"]
-    resolve_paths(content, Path.cwd())  # the plan is of no file whose folder they are relative to
+    resolve_paths(content, Path.cwd())  # there is no file whose folder they could be relative to
     loaded = validated(Path(f"{block} of {train.title}"), content, {})
     return make_plan(loaded, starter.dataset, trains=trains)
 

@@ -22,14 +22,14 @@ SOURCE = "measured in one update on this machine"
 def run_pilot(plan: Plan) -> Mapping[str, Speed]:
     """Train each model of a plan for one update; returns their speeds, by name. Stores nothing.
 
-    Raises UserError where a model is not on this machine, or cannot train here.
+    Raises UserError if a model is not on this machine, or cannot train here.
     """
     cells: dict[str, Cell] = {}
     for cell in plan.cells:
         if cell.probe.dataset.variant_key not in plan.lacking_golds:
             cells.setdefault(cell.probe.model.name, cell)
     plan.check_models(cell.probe.model for cell in cells.values())
-    # What libraries print, and announce to those who call them, is no part of the plan.
+    # Output and warnings of libraries are not part of the plan.
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return {name: _speed(plan, cell) for name, cell in cells.items()}

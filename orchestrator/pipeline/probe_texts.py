@@ -9,9 +9,9 @@ from orchestrator.plugins.counts import counted
 
 
 def samples_text(total: int, missing: int, *, at_most: bool, shared: int = 0) -> str:
-    """How many samples of a probe are stored and to draw; `at_most`: it may need fewer.
+    """How many samples of a probe are stored and still to draw; `at_most`: it may need fewer.
 
-    `shared`: those that another probe draws.
+    `shared`: the samples that another probe draws.
     """
     up_to = "up to " if at_most else ""
     if shared:

@@ -77,8 +77,8 @@ def check_environments(plan: Plan) -> None:
 def check_engines(run: Run) -> None:
     """Check in Ray workers that engines with libraries of their own can be imported there.
 
-    Not the probe's where all samples are stored. Raises UserError at the line of the first that
-    cannot.
+    The probe's engine is skipped if all samples are stored. Raises UserError at the line of the
+    first engine that cannot be imported.
     """
     checked, plan = set(), run.plan
     for spec in plan.probes:
@@ -106,8 +106,8 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
     Returns the training probes with the difficulty tables of their cells.
 
     Raises UserError or MarkerFails before anything is sampled, ProbeError if samples cannot be
-    drawn or marked, and PolicyError if subsets cannot be filled or are too small; the others are
-    stored.
+    drawn or marked, and PolicyError if subsets cannot be filled or are too small; the other subsets
+    are stored.
     """
     plan, store = run.plan, run.store
     check_long_prompts(run, gpu_type(run.cluster))
@@ -131,7 +131,7 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
             try:
                 subset = store_subset(store, cell, of_probe.of(cell), of_probe.own_table(cell))
                 check_candidates(cell, subset)
-            except PolicyError as error:  # the other subsets are stored all the same
+            except PolicyError as error:  # the other subsets are stored anyway
                 failures.append(error)
     if failures:
         others = len(failures) - 1

@@ -1,4 +1,4 @@
-"""Live progress: bars on a terminal and in a notebook, plain lines elsewhere. Knows no Ray."""
+"""Live progress: bars on a terminal or in a notebook, plain lines elsewhere. Does not use Ray."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -44,10 +44,10 @@ class Run:
         return self.folders[name]
 
     def pending_after_earlier_probes(self, spec: ProbeSpec) -> PendingSamples:
-        """What a probe still has to sample, when the probes before it in the plan are drawn.
+        """What a probe still has to sample once the probes before it in the plan are drawn.
 
-        Pools that differ in their label noise share prompts: the first probe of them draws those,
-        and the others the rest.
+        Pools that differ in their label noise share prompts: the first of their probes draws these,
+        and the others draw the rest.
         """
         pending = pending_samples(self.plan, spec, self.folder(spec))
         work = pending.work
@@ -63,7 +63,7 @@ class Run:
 
 
 def _shares_prompts(one: ProbeSpec, other: ProbeSpec) -> bool:
-    """Whether two probes store samples of one data set in one folder, with other label noise."""
+    """Whether two probes of one data set share a folder and differ in their label noise."""
     if (one.key, one.split, one.dataset.name) != (other.key, other.split, other.dataset.name):
         return False
     return one.dataset.variant_key != other.dataset.variant_key

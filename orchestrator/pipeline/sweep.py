@@ -54,7 +54,7 @@ SAVE_SECONDS = 60.0  # between two writes of a running sweep's usage, which name
 class SweepOutcome:
     """What a run did: the cell_ids that it finished, and the errors of cells that failed.
 
-    `dropped` says which cells a cap left out; empty if none. `page` is the comparison page in
+    `dropped` names the cells that a cap left out; empty if none. `page` is the comparison page in
     MLflow's UI; empty without MLflow. `analysis` covers all finished cells of the experiment.
     """
 
@@ -95,7 +95,7 @@ def run_experiment(
 def settle(run: Run) -> list[Cell]:
     """Repair the storage, check that what is left to do can be done, and declare the cells.
 
-    Returns the cells without a result. Raises UserError where a model or a package is missing.
+    Returns the cells without a result. Raises UserError if a model or a package is missing.
     """
     plan, store, progress = run.plan, run.store, run.progress
     folders = [run.folder(spec) for spec in plan.probes]
@@ -130,7 +130,7 @@ def execute(
 ) -> None:
     """Probe, select, train and evaluate, as far as the caps allow; fills `outcome`.
 
-    Of an experiment whose cells all have results, what its probes still lack is drawn.
+    If all cells have results, only the missing samples of the probes are drawn.
     """
     if not unfinished and is_probed(run, kept_only=True):
         count = f"all {counted(len(run.plan.cells), 'cell')} of {run.plan.name}"
@@ -187,8 +187,8 @@ def probe_experiment(
 ) -> None:
     """Bring the probes and subsets of a plan to completion, without training.
 
-    Raises PolicyError where a subset cannot be filled, once all samples are drawn. Raises LeaseHeld
-    if another driver runs the experiment in this store; with `wait`, waits for its end.
+    Raises PolicyError if a subset cannot be filled, once all samples are drawn. Raises LeaseHeld if
+    another driver runs the experiment in this store; with `wait`, waits for its end.
     """
     plan, store, progress = run.plan, run.store, run.progress
     with driver_lease(store, plan.name, progress.say, wait=wait):
@@ -227,7 +227,7 @@ class Sweep:
         tracker: Tracker,
         outcome: SweepOutcome,
     ) -> None:
-        """Raises ResourceError if no trial fits the cluster, which the run knows."""
+        """Raises ResourceError if no trial fits the cluster of the run."""
         self.run = run
         self.tracker = tracker
         self.outcome = outcome
@@ -243,7 +243,7 @@ class Sweep:
         self.other_subsets = OtherSubsets(self.plan, self.store, [])
         self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
         self._saved_at = float("-inf")
-        self.speeds: Mapping[str, Speed] | None = None  # by the cells finished at the start
+        self.speeds: Mapping[str, Speed] | None = None  # from the cells finished at the start
         self.order: Mapping[str, Work] = {}
         self.queue = self.planned_queue()
 
@@ -269,7 +269,7 @@ class Sweep:
         return queue
 
     def check_settings(self) -> None:
-        """Raise UserError where a library refuses the settings of a cell to train."""
+        """Raise UserError if a library refuses the settings of a cell to train."""
         models = [cell.probe.model for cell in self.untrained]
         settings = settings_of(self.plan.experiment, models)
         check_once(self.plan.source, self.plan.name, settings)
@@ -299,7 +299,7 @@ class Sweep:
         return {i: other for i, other in same.items() if i in unfinished - started}
 
     def evaluate_trained(self) -> None:
-        """Evaluate the cells that are trained, with the engines of their own."""
+        """Evaluate the trained cells with their own engines."""
         states = [(cell, cell_state(self.store, cell)) for cell in self.unfinished]
         trained = [cell for cell, state in states if state is CellState.TRAINED]
         cluster = self.run.cluster
@@ -321,7 +321,7 @@ class Sweep:
                 self.outcome.failed[cell.cell_id] = f"as {other.name}: {reason}"
 
     def next(self) -> Cell | None:
-        """The next cell to start; that a cap no longer drops its block is saved before it does."""
+        """The next cell to start. If a cap had dropped its block, the change is saved first."""
         started = len(self.meter.started)
         cell = self.queue.next()
         starts_block = len(self.meter.started) > started
@@ -336,7 +336,7 @@ class Sweep:
         return self.queue.waits()
 
     def updated(self, cell: Cell, report: Mapping[str, Any]) -> None:
-        """A cell has completed another update, or says what it does before the next one."""
+        """A cell has completed another update, or reports its activity before the next one."""
         if "activity" in report:
             self.progress.active(cell, **report)
             return
@@ -372,7 +372,7 @@ class Sweep:
         else:
             place = CellFolder(self.store, cell.cell_id).place
             lacking = (
-                f"its training ended, and a file of {place} in {self.store.uri} is missing or "
+                f"its training ended, but a file of {place} in {self.store.uri} is missing or "
                 "damaged: rerun the same command to train it again"
             )
             reason = redact(remote_fault(error, self.store) if error else lacking)

@@ -29,7 +29,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.plugins.durations import duration
 from orchestrator.storage.errors import UserError
 
-HOST_CPUS_PER_GPU = 16  # of a hypothetical machine: more than trials ask for, so never the limit
+HOST_CPUS_PER_GPU = 16  # of a hypothetical machine: more than trials request, so never the limit
 NOT_MEASURED = "not measured"
 
 
@@ -72,18 +72,18 @@ def _with_gpus(cluster: Mapping[str, float], gpus: float) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Timetable:
-    """Times, hours and cost are None where the speed of a model is not measured.
+    """Times, hours and cost are None if the speed of a model is not measured.
 
-    `probe_seconds` also where another engine draws: the others are then without probes. Everything
-    but `problem` is empty if no trial fits.
+    `probe_seconds` is also None if another engine draws: the other times then exclude probes.
+    Everything but `problem` is empty if no trial fits.
     """
 
     tokens_to_run: float = 0.0
     """Tokens that cells and probes still read and generate."""
     tokens_at_most: bool = False
-    """Whether lengths of completions are not known, so that the limit counts."""
+    """Whether completion lengths are unknown, so that the token limit is used."""
     flops_to_run: float | None = None
-    """Of these tokens; None if the size of a model is unknown."""
+    """FLOPs for these tokens; None if the size of a model is unknown."""
     eta_seconds: float | None = None
     probe_seconds: float | None = None
     gpu_hours: float | None = None

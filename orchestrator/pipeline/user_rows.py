@@ -15,7 +15,7 @@ from tasks import TaskError
 from tasks.sources.files import check_distinct
 from tasks.sources.values import row_text
 
-# A column of values of several types, of integers of more than 64 bits, or of invalid text.
+# A column with values of several types, integers above 64 bits, or invalid text.
 _MIXED = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 ROWS = (
     "write a path, a list of paths, or rows: a pandas DataFrame, a datasets.Dataset, a pyarrow "
@@ -35,13 +35,13 @@ def paths_of(data: Any) -> str | list[str] | None:
 def store_rows(store: Store, data: Any) -> str:
     """Write rows below the storage, under a name that their content decides. Returns the path.
 
-    As Parquet, or as JSON lines where a column has values of several types. Raises UserError for
-    data that holds no rows of either, and in an object store, and TaskError for such a value.
+    As Parquet, or as JSON lines if a column has values of several types. Raises UserError for data
+    without rows and for an object store, and TaskError for a value that is in neither format.
     """
     if not store.local:
         raise UserError(
-            f"rows are stored in the storage, and {store.uri} is no folder: write them to a file, "
-            "and pass its path"
+            f"rows are stored in the storage, but {store.uri} is not a folder: write them to a "
+            "file, and pass its path"
         )
     content, suffix = _content(data)
     name = f"rows-{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
@@ -79,7 +79,7 @@ def _content(data: Any) -> tuple[bytes, str]:
 
 
 def _check_distinct(names: Sequence[str]) -> None:
-    """Raise UserError for two columns of one name."""
+    """Raise UserError if two columns have the same name."""
     try:
         check_distinct("data", names)
     except TaskError as error:
@@ -88,7 +88,7 @@ def _check_distinct(names: Sequence[str]) -> None:
 
 def _parquet(table: pa.Table) -> tuple[bytes, str]:
     kinds = (pa.string() if kind == pa.large_string() else kind for kind in table.schema.types)
-    table = table.cast(pa.schema(zip(table.column_names, kinds, strict=True)))  # as of other forms
+    table = table.cast(pa.schema(zip(table.column_names, kinds, strict=True)))  # as elsewhere
     table = table.combine_chunks()
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer)
@@ -103,5 +103,5 @@ def _json_lines(rows: Sequence[Mapping[Any, Any]]) -> tuple[bytes, str]:
             columns = {str(key): value for key, value in row.items()}
             lines.append(f"{row_text(columns, place, 'write a text')}\n".encode())
         except UnicodeEncodeError as error:
-            raise UserError(f"{place}: holds half of a surrogate pair: remove it") from error
+            raise UserError(f"{place}: has half of a surrogate pair: remove it") from error
     return b"".join(lines), ".jsonl"
