@@ -1,9 +1,9 @@
 """How far answers depend on their prompts. Pure.
 
 A policy whose answers no longer depend on the prompt ("template collapse", arXiv 2604.06268) keeps
-its entropy, and its rewards may still differ within groups. What shows it is agreement: two
-completions of one prompt agree no more often than two of different prompts. Both chances are means
-over pairs, so that neither is biased by the number of completions or of possible answers.
+its entropy, and its rewards may still differ within groups. Agreement shows it: two completions of
+one prompt agree no more often than two of different prompts. Both chances are means over pairs, so
+neither is biased by the number of completions or of possible answers.
 """
 
 from typing import NamedTuple
@@ -19,8 +19,8 @@ LEAST_PROMPTS = 10
 class Dependence(NamedTuple):
     """Agreement of answers within prompts beyond that across prompts, 0 (independent) to 1.
 
-    share: of the most frequent answer, each prompt counting once; error: the standard error of
-    `value`, by leaving out one prompt at a time.
+    share: the share of the most frequent answer, each prompt counting once; error: the standard
+    error of `value`, from leaving out one prompt at a time.
     """
 
     value: float
@@ -29,7 +29,7 @@ class Dependence(NamedTuple):
 
 
 def dependence(prompt: Integers, answer: Integers) -> Dependence | None:
-    """Of completions, [N]: codes from 0 of their prompts and answers.
+    """The dependence of N completions; prompt, answer: [N], their codes from 0.
 
     None for fewer than LEAST_PROMPTS prompts with two answers or more.
     """

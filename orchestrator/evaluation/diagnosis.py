@@ -1,8 +1,8 @@
 """What a GRPO run learned from, what it wasted, and what is wrong with it. Pure.
 
 Any trainer's log is a `RunLog`: a table of completions, and metrics by update; either may be
-missing. A check reads `Facts` and gives findings; CHECKS is the list of them. What a log does not
-hold is named by `absent`, and a check that cannot be made is `Unchecked`: no check guesses.
+missing. A check reads `Facts` and gives findings; CHECKS is the list of them. `absent` names what a
+log lacks, and a check that cannot be made is `Unchecked`: no check guesses.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from orchestrator.plugins.counts import counted
 from tasks.marking.digits import normalize_number
 from tasks.marking.spelling import spelling_key
 
-ONLY_UPDATES = "the log tells only in which updates all rewards are equal"
+ONLY_UPDATES = "the log shows only in which updates all rewards are equal"
 FEW_LIVE = 1 / 4  # share of live groups below which most of a run is wasted
 NEVER = 1 / 2  # share of prompts without any signal that is reported
 CUT, MOSTLY_CUT, CUT_RISE = 0.2, 0.5, 0.1  # shares of completions at the token limit
@@ -51,7 +51,7 @@ KL_AGAIN = 0.1  # share of its level to which KL falls within an update if weigh
 WINDOW = 3  # updates over which a value lasts
 AGREES = 0.15  # correlation of reward and correctness within groups
 EVALUATION = 0.8  # share of its start to which the score on held-out questions falls
-MOST_LEFT_OUT = 0.25  # of groups, above which the others do not stand for them
+MOST_LEFT_OUT = 0.25  # of groups, above which the rest does not represent them
 FEW_PROMPTS = 256  # that are drawn in every update
 LEAST_GROUPS = 10  # from which on a mean over groups is taken
 CONSTANT = 0.7  # share of the most frequent answer, each prompt counting once
@@ -101,7 +101,7 @@ def _not_finite(facts: Facts) -> Iterator[Finding | Unchecked]:
         if broken:
             remedy = "lower the learning rate, or train in float32 or bfloat16 instead of float16"
             if name == "reward":
-                remedy = "look at what computes the reward of these completions"
+                remedy = "check the function that computes the reward of these completions"
             yield Finding(
                 "not-finite",
                 True,
@@ -176,9 +176,9 @@ def _updates(facts: Facts) -> Iterator[Finding | Unchecked]:
     if gaps and counts.max() > len(steps) / 2:
         texts.append(f"updates are missing after update {_listed(gaps)}")
     if twice and len(twice) < len(updates) / 4:
-        texts.append(f"twice as many completions as usual are at update {_listed(twice)}")
+        texts.append(f"twice as many completions as usual at update {_listed(twice)}")
     if texts:
-        remedy = "look whether the log is whole, and whether a part was written twice"
+        remedy = "check whether the log is complete, and whether a part was written twice"
         yield Finding("updates", False, "; ".join(texts), remedy)
 
 
@@ -202,9 +202,7 @@ def _run_dry(facts: Facts) -> Iterator[Finding | Unchecked]:
             "run-dry",
             False,
             f"{groups} fell from {percent(live.start)} to {percent(live.end)}",
-            "stop earlier, or go on with harder prompts"
-            if solved
-            else "look at entropy and rewards",
+            "stop earlier, or go on with harder prompts" if solved else "check entropy and rewards",
         )
     elif not facts.knows_live:
         yield Unchecked("run-dry", ONLY_UPDATES)
@@ -220,7 +218,7 @@ def _truncated(facts: Facts) -> Iterator[Finding | Unchecked]:
     text = f"{percent(share)} of completions end at the token limit{limit}"
     if (rises or falls) and change is not None:
         text += f", from {percent(change.start)} at the start to {percent(change.end)}"
-    remedy = "raise the limit, or do not train on completions that it cuts"
+    remedy = "raise the limit, or do not train on completions that it cuts off"
     yield Finding("truncated", share >= MOSTLY_CUT, text, remedy)
 
 
@@ -235,8 +233,8 @@ def _phantom(facts: Facts) -> Iterator[Finding | Unchecked]:
             "phantom",
             share >= MOSTLY_PHANTOM,
             f"{percent(share)} of the groups with different rewards have equal correctness: they "
-            "move the weights, and say nothing about answers",
-            "give other rewards less weight, or only to correct completions",
+            "move the weights, but carry no information about answers",
+            "give the other rewards less weight, or grant them only to correct completions",
         )
 
 
@@ -261,13 +259,13 @@ def _reward_not_correctness(facts: Facts) -> Iterator[Finding | Unchecked]:
             f"from first to last visits of the same prompts, the reward rises from "
             f"{reward.before:.3g} to {reward.after:.3g}, while correctness goes from "
             f"{percent(correct.before)} to {percent(correct.after)}",
-            "the reward can be had without right answers: read completions, and change it",
+            "the reward can be obtained without right answers: read completions, and change it",
         )
 
 
 def _reward_is_length(facts: Facts) -> Iterator[Finding | Unchecked]:
     rewards = facts.log.completions["reward"]
-    if 0 < len(pc.unique(rewards.drop_null())) <= 2:  # right or wrong: no length is paid
+    if 0 < len(pc.unique(rewards.drop_null())) <= 2:  # right or wrong: does not depend on length
         return
     alike = facts.groups.alike[np.isfinite(facts.groups.alike)]
     if len(alike) < LEAST_GROUPS:
@@ -286,7 +284,7 @@ def _reward_is_length(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 def upper_mean(values: Floats) -> float:
-    """The upper end of the interval of ALPHA of a mean."""
+    """The upper end of a mean's interval at level ALPHA."""
     error = float(values.std(ddof=1)) / float(np.sqrt(len(values)))
     return float(values.mean()) + float(stdtrit(len(values) - 1, 1 - ALPHA / 2)) * error
 
@@ -295,7 +293,7 @@ def drawn_again(count: int, needed: int) -> str:
     """Why prompts cannot be compared with themselves."""
     if not count:
         return "no prompt was drawn both early and late"
-    return f"{counted(count, 'pair')} of visits of the same prompt, of which {needed} are needed"
+    return f"{counted(count, 'pair')} of visits of the same prompt; {needed} are needed"
 
 
 def _collapse(facts: Facts) -> Iterator[Finding | Unchecked]:
@@ -344,7 +342,7 @@ def _reset(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 def kl_again(kl: Floats) -> int | None:
-    """The row in which KL divergence is back at its start within one update, and rises anew."""
+    """The row in which KL divergence is back at its start within one update, and rises again."""
     for row in range(WINDOW, len(kl) - 1):
         before = kl[row - WINDOW : row].min()
         falls = kl[row] <= KL_AGAIN * before and kl[row + 1] <= before / 2
@@ -384,7 +382,7 @@ def _few_prompts(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 def lasting_peak(values: Floats) -> tuple[int, float]:
-    """The highest median of WINDOW neighbours and its place, of values of which all are known."""
+    """The highest median of WINDOW neighbours and its place; all values must be known."""
     width = min(WINDOW, len(values))
     medians = np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
     return int(np.argmax(medians)) + width // 2, float(medians.max())
@@ -400,7 +398,7 @@ def _logp_difference(facts: Facts) -> Iterator[Finding | Unchecked]:
 def _clipped(facts: Facts) -> Iterator[Finding | Unchecked]:
     text, value = highest(facts, "clipped", CLIPPED)
     if value > CLIPPED:
-        remedy = "lower the learning rate, or do fewer steps per batch"
+        remedy = "lower the learning rate, or take fewer steps per batch"
         yield Finding("clipped", False, text, remedy)
 
 
@@ -430,7 +428,7 @@ def _kl(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 def level_around(values: Floats, at: int) -> float:
-    """The larger median of the values before a place and after it; inf without one of both."""
+    """The larger median of the values before a place and after it; inf if either has too few."""
     sides = (values[: max(0, at - WINDOW)], values[at + WINDOW + 1 :])
     return max(float(np.median(side)) if len(side) >= WINDOW else np.inf for side in sides)
 
@@ -479,7 +477,7 @@ def _length(facts: Facts) -> Iterator[Finding | Unchecked]:
             False,
             f"completions of the same prompts go from {length.before:.0f} to {length.after:.0f} "
             f"{unit}, and {METRICS[facts.quality].text} does not rise",
-            "read completions of both ends; check what the reward pays for",
+            "read completions from both ends; check what the reward encourages",
         )
 
 
@@ -491,7 +489,7 @@ def _no_gradient(facts: Facts) -> Iterator[Finding | Unchecked]:
         values = facts.series(name)[np.isfinite(facts.series(name))]
         if len(values) >= LEAST_UPDATES and (values == 0).mean() > 0.9 and facts.live > HARDLY_ANY:
             text = f"{METRICS[name].text} is 0 at {percent(float((values == 0).mean()))} of updates"
-            remedy = "check which weights are trained, and the rate"
+            remedy = "check which weights are trained, and the learning rate"
             yield Finding("no-gradient", True, text, remedy)
 
 
@@ -515,7 +513,7 @@ def _wrong_golds(facts: Facts) -> Iterator[Finding | Unchecked]:
         yield Finding(
             "wrong-golds",
             False,
-            f"completions of {counted(golds.on_other, 'prompt')} agree on another answer than the "
+            f"completions of {counted(golds.on_other, 'prompt')} agree on an answer other than the "
             f"gold one. {golds.expected_by_mistake}. {golds.expected_precision}",
             "check these gold answers; the JSON lists them with the agreed answer",
         )
@@ -564,7 +562,7 @@ def _independent(
 ) -> Finding | Unchecked | None:
     """Whether the answers at the end of a run depend on the prompt; [rows] of its start and end."""
     table = facts.log.completions
-    remedy = "read completions of the end; stop earlier, and check what the reward pays for"
+    remedy = "read completions from the end; stop earlier, and check what the reward encourages"
     last = facts.dependence(end)
     if last is None:
         return Unchecked(code, f"{LEAST_PROMPTS} prompts with two answers at the end are needed")
@@ -572,7 +570,9 @@ def _independent(
         right = pc.mean(table["correct"].filter(pa.array(end))).as_py()
         golds = pc.count_distinct(table["gold"].filter(pa.array(end))).as_py()
         if golds == 0 and right is not None and right >= SOLVED:
-            return Unchecked(code, "answers are the same and right, and the log has no golds")
+            return Unchecked(
+                code, "answers are the same and right, and the log has no gold answers"
+            )
         text = f"at the end, {percent(last.share)} of answers{of} are the same for all prompts"
         return None if golds == 1 else Finding(code, True, text, remedy)
     prompts = facts.prompt_of
@@ -627,7 +627,7 @@ def _mixed_golds(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 def _group_size(facts: Facts) -> Iterator[Finding | Unchecked]:
-    """A number of completions of a prompt in an update that changes in mid-run, and stays so."""
+    """A number of completions per prompt and update that changes mid-run and stays changed."""
     table = facts.log.completions
     drawn = table.group_by(["update", "prompt"]).aggregate([("prompt", "count")])
     update, count = drawn["update"].to_numpy(), drawn["prompt_count"].to_numpy()
@@ -643,8 +643,8 @@ def _group_size(facts: Facts) -> Iterator[Finding | Unchecked]:
     parts = np.diff(starts, append=len(usual))
     if len(starts) > 1 and regular.mean() >= REGULAR and parts.min() >= WINDOW:
         sizes = ", then ".join(f"{usual[at]} from update {updates[at]} on" for at in starts[:4])
-        text = f"the completions of a prompt in an update are {sizes}"
-        remedy = "keep the size of groups when a run is resumed, as advantages depend on it"
+        text = f"the completions per prompt in an update are {sizes}"
+        remedy = "keep the group size when resuming a run, because advantages depend on it"
         yield Finding("group-size", False, text, remedy)
 
 
@@ -665,7 +665,7 @@ def _zero_weight(facts: Facts) -> Iterator[Finding | Unchecked]:
     if not weights:
         yield Unchecked("zero-weight", NOT_LOGGED)
     elif unused := [name for name, weight in weights.items() if weight == 0]:
-        text = f"the reward does not count {_listed(unused)}: the weight is 0"
+        text = f"the reward ignores {_listed(unused)}: the weight is 0"
         remedy = "set its weight, unless it is only to be logged"
         yield Finding("zero-weight", False, text, remedy)
 
@@ -689,7 +689,7 @@ def _gold_form(facts: Facts) -> Iterator[Finding | Unchecked]:
             False,
             f"{number:,} of {counted(len(wrong), 'completion')} marked wrong give the gold answer, "
             f"such as {first['answer']!r:.40} for {first['gold']!r:.40}",
-            "check how answers are read and compared, and what else the reward asks for",
+            "check how answers are read and compared, and what else the reward requires",
         )
 
 
@@ -721,9 +721,9 @@ def _early_end(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 class Check(NamedTuple):
-    """A check and its code. `needs`: the metrics without which it cannot be made.
+    """A check and its code. `needs`: the metrics that it requires.
 
-    A series of each is needed with a value at so many `updates`.
+    Each must have a value at this many `updates`.
     """
 
     code: str
@@ -732,7 +732,7 @@ class Check(NamedTuple):
     updates: int = 1
 
     def results(self, facts: Facts) -> Iterator[Finding | Unchecked]:
-        """What it finds, or why it cannot be made."""
+        """Its findings, or why it cannot be made."""
         known = {name: int(np.isfinite(facts.series(name)).sum()) for name in self.needs}
         lacking = [name for name, count in known.items() if count < self.updates]
         if not lacking and facts.same_reward and {"correct", "reward"} <= known.keys():

@@ -1,6 +1,6 @@
-"""How difficulty drifts while a model learns: refreshes beside what was known before. Pure.
+"""How difficulty drifts while a model learns: refreshes compared with earlier estimates. Pure.
 
-A group of update u, and a refresh before it, have the weights after u − 1 updates; the probe has
+A group of update u, and a refresh before it, use the weights after u − 1 updates; the probe uses
 those of the base model.
 """
 
@@ -25,7 +25,7 @@ class Agreement(NamedTuple):
     """How well earlier pass rates agree with those of a refresh.
 
     rank: Spearman's rank correlation, nan where all rates of a side are equal. overlap: the share
-    of the hardest tenth that is in both, expected where ties are broken at random; 0.1 by chance.
+    of the hardest tenth that is in both, as expected with ties broken at random; 0.1 by chance.
     """
 
     rank: float
@@ -33,10 +33,11 @@ class Agreement(NamedTuple):
 
 
 class RefreshDrift(NamedTuple):
-    """A refresh beside what was known before it, over the prompts that are rated by all three.
+    """A refresh compared with earlier estimates, over the prompts that all three rate.
 
     prompts: their number; rate_probe, rate: their mean pass rates in the probe and now; of_probe,
-    of_latest: the agreement of the probe, and of the latest group or refresh or else the probe.
+    of_latest: its agreement with the probe, and with the latest group or refresh, or else the
+    probe.
     """
 
     prompts: int
@@ -48,11 +49,11 @@ class RefreshDrift(NamedTuple):
 
 @dataclass(frozen=True)
 class Drift:
-    """What a cell's groups and refreshes say about drift.
+    """The drift that a cell's groups and refreshes show.
 
-    refreshes: by the update before which they were; ages: the updates since a prompt's last group,
-    refresh or probe, as the upper end of a class of AGES (-1: above the last) -> groups drawn
-    at that age, and the live ones among them.
+    refreshes: by the update that they precede; ages: the updates since a prompt's last group,
+    refresh or probe, as the upper end of a class of AGES (-1: above the last) -> groups drawn at
+    that age, and the live ones among them.
     """
 
     refreshes: Mapping[int, RefreshDrift] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from orchestrator.storage.store import Store
 
 
 class TestSet(NamedTuple):
-    """What a cell is evaluated on: its own test set, or another one, which has a name."""
+    """A test set of a cell: its own, or another one, which has a name."""
 
     spec: ProbeSpec
     pool: Pool
@@ -46,7 +46,7 @@ class Evaluator:
         self._pools = {"": pool}
 
     def _test_sets(self, update: int) -> Iterator[TestSet]:
-        """Those to evaluate after an update; what is sampled of others, at both ends only."""
+        """The sets to evaluate after an update; samples of other sets only at both ends."""
         yield TestSet(self.cell.baseline, self._pools[""])
         for extra in self.cell.extra_evals:
             if extra.greedy or update in (0, self.cell.updates):
@@ -64,9 +64,9 @@ class Evaluator:
         return pa.concat_tables(tables)
 
     def evaluate(self, sampler: Sampler, update: int, listeners: Listeners = nobody) -> pa.Table:
-        """The test set under the sampler's weights, and at the end all other sets.
+        """The test set under the sampler's weights, and at the end all other test sets.
 
-        `listeners` gives what is told of each set, by the number of its completions.
+        `listeners` returns a set's listener, given its number of completions.
         """
         sets = self._test_sets(update)
         return pa.concat_tables(
@@ -79,7 +79,7 @@ class Evaluator:
         questions = pool.test[self.rank :: self.workers]
         requests = [(prompt, range(spec.settings.samples)) for prompt in questions]
         max_errors = spec.dataset.max_marking_errors
-        # Another dataset may need other chat template settings.
+        # Another dataset may need different chat template settings.
         sampler.chat_template_kwargs = spec.model.chat_template_kwargs
         listener = listeners(len(questions) * spec.settings.samples)
         samples = sample_and_mark(

@@ -1,8 +1,9 @@
 """Group outcomes while training -> learnable %, and why updates teach nothing. Pure.
 
-Counted from our own record of each group's correctness, never from the trainer's logs: those mix
-in shaped rewards, and report the spread of a batch as that of a group. A group whose rewards differ
-while its correctness does not is a phantom: it moves the weights, and says nothing about answers.
+Counted from our own record of each group's correctness, never from the trainer's logs: those mix in
+shaped rewards, and report the spread of a batch as that of a group. A group whose rewards differ
+while its correctness does not is a phantom: it moves the weights, but carries no information about
+answers.
 """
 
 from collections import Counter
@@ -39,8 +40,8 @@ class GroupRow(TypedDict):
 class Marked(NamedTuple):
     """A rollout with its mark, and what training rewards it with.
 
-    `score` and `reward` are None where they are unknown. `components` are those of the reward by
-    name, `episode` is what a group's row holds of a task of several turns (`group_row`).
+    `score` and `reward` are None where they are unknown. `components` are the reward's, by name;
+    `episode` is what a group's row stores of a multi-turn task (`group_row`).
     """
 
     prompt_id: str
@@ -57,8 +58,8 @@ class Marked(NamedTuple):
 class GroupShares(NamedTuple):
     """Shares of groups, 0 to 1. live + all_right + all_wrong + unmarked = 1.
 
-    `truncated` is the part of all_wrong of which at least half of the completions were cut by the
-    token limit: the limit may be too low, rather than the prompts too hard.
+    `truncated` is the part of all_wrong with at least half of the completions cut off by the token
+    limit: the limit may be too low, rather than the prompts too hard.
     """
 
     live: float
@@ -71,13 +72,13 @@ class GroupShares(NamedTuple):
 class Tally(NamedTuple):
     """Counts over some groups, by correctness. live + all_right + all_wrong + unmarked = groups.
 
-    `rewarded`: groups whose rewards differ, so that they have advantages; `phantom`: those of them
+    `rewarded`: groups whose rewards differ, so they have advantages; `phantom`: those among them
     whose correctness does not differ; `shaped`: groups with a reward that is not correctness.
-    `all_wrong_truncated`: all-wrong groups of which at least half of the completions were cut by
-    the token limit without an answer. Tokens are generated ones. `marked`: completions whose
-    marking did not fail; `unparsed` and `truncated`: those of them without an answer that was read.
-    `other_…`: by the reading that rewards do not use. The last five are of the episodes of tasks of
-    several turns, and 0 elsewhere.
+    `all_wrong_truncated`: all-wrong groups with at least half of the completions cut off by the
+    token limit without an answer. Tokens are generated ones. `marked`: completions whose marking
+    did not fail; `unparsed` and `truncated`: those among them without an answer that was read.
+    `other_…`: by the reading that rewards do not use. The last five count episodes of multi-turn
+    tasks, and are 0 elsewhere.
     """
 
     groups: int = 0
@@ -179,7 +180,7 @@ def tallies_by(
 def group_shares(
     groups: pa.Table, discarded: pa.Table | None = None, by: str = "update"
 ) -> dict[Any, GroupShares]:
-    """Update, or tier, -> shares by kind of the groups trained on; all 0 where there are none."""
+    """Update, or tier, -> shares by kind of the groups trained on; all 0 if there are none."""
     return {value: t.shares for value, t in tallies_by(groups, by, discarded).items()}
 
 
@@ -193,9 +194,9 @@ def learnable_pct(groups: pa.Table, discarded: pa.Table | None = None) -> float:
 
 
 def learnable_drawn_pct(groups: pa.Table, discarded: pa.Table) -> float:
-    """The same of all groups that were drawn, whether they were trained on or discarded.
+    """The same for all groups that were drawn, whether they were trained on or discarded.
 
-    Rests of groups that were trained on in part do not count.
+    If a group was trained on in part, its rest does not count.
     """
     trained, drawn = (
         [*zip(table["update"].to_pylist(), table["prompt_id"].to_pylist(), strict=True)]
@@ -212,7 +213,7 @@ def training_metrics(
     """Update -> the metrics that `groups` gives, under their MLflow names (docs/mlflow.md).
 
     `train/learnable_pct` is the mean up to the update, and so is `train/learnable_drawn_pct`, over
-    all groups drawn, those `discarded` included; the others are the update's own, and absent where
+    all groups drawn, including `discarded` ones. All others are the update's own, and absent if
     they are not defined.
     """
     lost = None if discarded is None else discarded.to_pylist()
@@ -229,12 +230,13 @@ class GroupRecorder:
     """Collects the groups of a trial as they are marked; checkpoints keep its rows.
 
     Each group is counted once, when it is added: `tallies` by update, and `seen` groups by prompt,
-    of the groups trained on (`rows`), and how many have which of the `sizes`. `discarded` holds
-    those that an online policy drew and did not train on, with `discarded_tallies`; it is None for
-    a policy that discards none. Where an update trains on a part of a group, the rest is among the
-    discarded: its completions and tokens count, and it is no group of its own. `refreshed` holds
-    the prompts that were probed again before an update, all counted in `refreshed_tally`; it is
-    None without refreshes. `drawn` are the ids of all prompts of these three.
+    of the groups trained on (`rows`), and the number of groups of each of the `sizes`. `discarded`
+    holds those that an online policy drew and did not train on, with `discarded_tallies`; it is
+    None for a policy that discards none. Where an update trains on a part of a group, the rest is
+    among the discarded: its completions and tokens count, but it is not a group of its own.
+    `refreshed` holds the prompts that were probed again before an update, all counted in
+    `refreshed_tally`; it is None without refreshes. `drawn` are the ids of all prompts of these
+    three.
     """
 
     def __init__(
@@ -406,10 +408,10 @@ def explain_dead_groups(
 ) -> str | None:
     """Why these groups teach nothing and what to change in this cell; None where enough are live.
 
-    Other prompts are advised only where there are any: `rate_change` says how much easier (above
-    0) or harder those of another policy are. `pass_rate`: the mean of the cell's prompts in the
-    probe, nan if unknown; larger groups are not advised where it is 0 or 1. For people: "8 of 8
-    groups all wrong (20 truncated of 32 failed completions): raise grpo.max_completion_length (9)".
+    Other prompts are advised only if there are any: `rate_change` says how much easier (above 0) or
+    harder those of another policy are. `pass_rate`: the mean of the cell's prompts in the probe,
+    nan if unknown; larger groups are not advised where it is 0 or 1. An example: "8 of 8 groups all
+    wrong (20 truncated of 32 failed completions): raise grpo.max_completion_length (9)".
     """
     if {"random", "format"} & cell.reward.keys():  # these rewards differ in any group
         return None
@@ -440,7 +442,7 @@ def _advice(
 ) -> str:
     grpo = cell.grpo_settings
     if kind == "unmarked":
-        return "the marker fails, run decile doctor"
+        return "the marker fails: run decile doctor"
     unread = reading_remedies(
         tally.failures, f"grpo.max_completion_length ({grpo.max_completion_length})"
     )
@@ -463,7 +465,7 @@ def _advice(
 
 
 def _other_prompts(cell: Cell, rate_change: RateChange, end: End) -> list[str]:
-    """The change to prompts nearer to this end; none where there are no such prompts."""
+    """The change to prompts nearer to this end; empty if there are no such prompts."""
     policy = cell.online.build_online() if cell.online else cell.static_policy.build()
     sign = 1 if end == "easy" else -1
     if change := policy.change_towards(end):

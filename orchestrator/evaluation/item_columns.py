@@ -8,7 +8,7 @@ import pyarrow as pa
 METADATA = b"decile.evaluation"  # in the schema's metadata, as JSON
 OF_SAMPLES = ("outcome", "score", "extracted", "tokens", "finish", "completion")
 OF_PROMPTS = ("question", "gold", "tier", "group")
-COLUMNS = ("prompt_id", "sample", "correct", *OF_SAMPLES, *OF_PROMPTS)  # others are of the data
+COLUMNS = ("prompt_id", "sample", "correct", *OF_SAMPLES, *OF_PROMPTS)  # others are the data's
 
 
 def item_metadata(schema: pa.Schema) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from orchestrator.storage.schema import without_empty
 def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, Any]) -> pa.Table:
     """The samples (schema SAMPLES) with their questions, in the order of prompt_id and sample.
 
-    `correct` is null where marking failed. After COLUMNS stand those of the user's data that travel
-    with the questions. `about` is the metadata besides the settings.
+    `correct` is null where marking failed. COLUMNS are followed by those of the user's data that
+    are kept with the questions. `about` is the metadata besides the settings.
     """
     rows = pool.test.rows_of(samples["prompt_id"])
     prompts = pool.test.take(rows)

@@ -1,4 +1,4 @@
-"""When groups teach hardly anything."""
+"""When groups teach hardly anything: rewards and correctness within a group."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def correctness(outcomes: Sequence[str]) -> list[float | None]:
 
 
 def kind_of(correct: Rewards) -> str:
-    """live, all_right, all_wrong, or unmarked where no completion could be marked."""
+    """live, all_right, all_wrong, or unmarked if no completion could be marked."""
     known = [r for r in correct if r is not None]
     if not known:
         return "unmarked"

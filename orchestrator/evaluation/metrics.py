@@ -88,7 +88,7 @@ def per_prompt(evaluation: pa.Table, reading: str = "outcome") -> dict[str, tupl
 def answer_counts(evaluation: pa.Table, reading: str = "outcome") -> dict[str, AnswerCounts]:
     """prompt_id -> its marked samples, and those finished, parsed and correct, of one evaluation.
 
-    `reading` as of `per_prompt`.
+    `reading` as in `per_prompt`.
     """
     outcomes: dict[str, list[str]] = {}
     columns = (evaluation[name].to_pylist() for name in ("prompt_id", reading))
@@ -109,7 +109,7 @@ def marks(evaluation: pa.Table) -> dict[str, Marks]:
 
 
 def scores(evaluation: pa.Table, reading: str = "outcome") -> dict[str, float]:
-    """prompt_id -> mean correctness of its samples, where any has no error."""
+    """prompt_id -> mean correctness of its samples, if any has no error."""
     return {i: c / n for i, (n, c) in per_prompt(evaluation, reading).items() if n}
 
 
@@ -158,7 +158,7 @@ def _factor_metrics(rows: pa.Table) -> dict[str, float]:
 
 
 def metric_segment(name: str) -> str:
-    """A tier or source as one part of a metric's name, distinct from those of all others.
+    """A tier or source as one part of a metric's name, distinct from all others.
 
     Where characters have to be replaced, or it is long, a hash follows.
     """
@@ -200,7 +200,7 @@ def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
 def bands(base: pa.Table) -> dict[str, str]:
     """prompt_id -> low, middle or high third of the base model's pass rate, by its even samples.
 
-    Empty where the base model has one sample per question. Accuracies of the bands are those of
+    Empty if the base model has one sample per question. Accuracies of the bands are those of
     `held_out`.
     """
     base = own_test_set(base)
@@ -216,7 +216,7 @@ def held_out(evaluation: pa.Table) -> dict[str, tuple[int, int]]:
 
     With the same samples of the base model the low band would seem to gain (regression to the
     mean). Later evaluations draw sample i with the random numbers of the base model's sample i, so
-    that of theirs, too, the even ones would follow the bands.
+    their even samples would also follow the bands.
     """
     own = own_test_set(evaluation)
     return per_prompt(own.filter(pc.equal(pc.bit_wise_and(own["sample"], 1), 1)))

@@ -1,7 +1,7 @@
-"""A recorded run asked what online policies would have chosen and predicted. Pure.
+"""What online policies would have chosen and predicted in a recorded run. Pure.
 
-Each update is one visit of the run: what a policy draws are groups of that visit, which all prompts
-had at about the same time, each once. The policy learns of them as it does in training, through its
+Each update is one visit of the run: a policy draws groups of that visit, which all prompts had at
+about the same time, each once. The policy learns from them as it does in training, through its
 `History`. Predictions are made before each visit, from all groups of the visits before.
 """
 
@@ -25,7 +25,7 @@ from policies import BuiltOnlinePolicy, History, get_online_policy
 Rows = npt.NDArray[np.int64]
 Build = Callable[[], BuiltOnlinePolicy]
 
-POOLS = 10  # resampled ones, whose scatter gives normal intervals: a policy takes some time in each
+POOLS = 10  # resampled; their scatter gives normal intervals. Few, because policies are slow
 RESAMPLES = 200  # of the prompts, for intervals of scores
 BINS = 10  # of predictions
 PREDICTING = ("predicted", "mopps")  # policies that have a posterior of each pass rate
@@ -39,17 +39,17 @@ class Drawn(NamedTuple):
     groups: int
     live: int
     unanswered: int
-    reached: float  # share of the prompts that are ever live, of which it has drawn a live group
+    reached: float  # share of the prompts that are ever live with a live group drawn
 
 
 @dataclass(frozen=True)
 class Played:
     """An online policy in the recording. All values are shares.
 
-    live: of the groups drawn; avoided: of the dead groups that as many random ones hold; rollouts:
-    those that it takes, with its probe, for as many live groups as random ones, relative to these;
-    reached: of the prompts that are live at some visit, those drawn live; unanswered: of the groups
-    that it asked for, those that the recording does not have.
+    live: of the groups drawn; avoided: of the dead groups among as many random ones; rollouts:
+    those needed, with its probe, for as many live groups as random choices give, relative to
+    theirs; reached: of the prompts that are live at some visit, those drawn live; unanswered: of
+    the groups that it requested, those that the recording lacks.
     """
 
     policy: str
@@ -65,7 +65,7 @@ class Prediction(NamedTuple):
 
     brier, log: mean squared error and mean negative log-likelihood (nats) of whether it is live.
     rate: mean squared error of its pass rate; nan where none is predicted. bins: predictions, mean
-    prediction and share that came live, of tenths of the predictions.
+    prediction and observed share of live groups, of tenths of the predictions.
     """
 
     by: str
@@ -76,14 +76,14 @@ class Prediction(NamedTuple):
 
     @property
     def largest_error(self) -> float:
-        """Of the tenths."""
+        """The largest error of a tenth."""
         return max((abs(predicted - came) for _, predicted, came in self.bins), default=np.nan)
 
 
 class OnlineReplay:
-    """A recording and the online policies to ask, each of which draws `size` groups per visit.
+    """A recording and the online policies to replay, each of which draws `size` groups per visit.
 
-    looks: so many first visits are the probe of policies that need one.
+    looks: the number of first visits that are the probe of policies that need one.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class OnlineReplay:
 
     @cached_property
     def played(self) -> list[Played]:
-        """Every policy. Raises PolicyError where one cannot be asked."""
+        """Every policy, replayed. Raises PolicyError if one cannot be."""
         count = len(self.recording.prompt_ids)
         pools = generator("resampled online").integers(0, count, (POOLS, count))
         return [
@@ -125,7 +125,7 @@ class OnlineReplay:
         return Played(name, *map(Estimate._make, columns), missing)  # type: ignore[call-arg, arg-type]
 
     def draw(self, policy: BuiltOnlinePolicy, rows: Rows, seed: int) -> Drawn:
-        """What a policy draws of a pool, of which a prompt may be there several times."""
+        """What a policy draws from a pool, which may contain a prompt several times."""
         run, looks = self.recording, self.looks
         correct, marked = run.correct[rows], run.marked[rows]
         probed = looks if policy.needs != "nothing" else 0
@@ -181,7 +181,7 @@ class OnlineReplay:
 
 
 def score(by: str, predicted: Floats, rate: Floats, came: Floats, rates: Floats) -> Prediction:
-    """Predictions of live groups and of rates, each [prompts, visits], beside what came."""
+    """Predictions of live groups and of rates, each [prompts, visits], with the outcomes."""
     predicted = np.where(np.isfinite(came) & np.isfinite(predicted), predicted, np.nan)
     chance = np.clip(predicted, SURE, 1 - SURE)
     errors = (
@@ -204,7 +204,7 @@ def score(by: str, predicted: Floats, rate: Floats, came: Floats, rates: Floats)
 
 
 def bins_of(predicted: Floats, came: Floats) -> tuple[tuple[int, float, float], ...]:
-    """Tenths of the predictions: their number, their mean, and the mean of what came.
+    """Tenths of the predictions: their number, their mean, and the mean of the outcomes.
 
     Equal predictions are not divided: they belong to the tenth in which their middle lies.
     """
@@ -222,8 +222,8 @@ def bins_of(predicted: Floats, came: Floats) -> tuple[tuple[int, float, float], 
 def predictions_of(run: Recording) -> dict[str, tuple[Floats, Floats]]:
     """Method -> chances of a live group, and pass rates, [prompts, visits - 1] each.
 
-    Of every visit but the first, from the groups of all visits before. Policies read them from a
-    `History` without a probe, as in training.
+    For every visit except the first, from the groups of all visits before. Policies read them from
+    a `History` without a probe, as in training.
     """
     count, size = len(run.prompt_ids), run.group_size
     zeros = np.zeros(count, int)

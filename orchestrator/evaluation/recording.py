@@ -55,7 +55,7 @@ class Recording:
         notes: tuple[str, ...] = (),
         rows: RowCounts | None = None,
     ) -> "Recording":
-        """Of the visits of a run, those of a prompt ordered by their update."""
+        """From the visits of a run; those of a prompt are ordered by their update."""
         ids = sorted({visit.prompt for visit in visits})
         row_of = {prompt: number for number, prompt in enumerate(ids)}
         ordered = sorted(visits, key=lambda visit: (visit.prompt, visit.update))
@@ -104,7 +104,7 @@ class Recording:
         return int((marked > 0).sum()) * (self.layout == "rates")
 
     def part(self, rows: npt.NDArray[np.int64]) -> "Recording":
-        """Of these prompts alone, of which some may be there several times."""
+        """The recording of these prompts alone; some of them may occur several times."""
         ids = tuple(self.prompt_ids[row] for row in rows.tolist())
         columns = {
             name: tuple(values[row] for row in rows.tolist())
@@ -120,7 +120,7 @@ class Recording:
         )
 
     def difficulty(self, first: int, count: int) -> pa.Table:
-        """The difficulty table of so many visits, from the first on (counted from 0)."""
+        """The difficulty table of `count` visits, from visit `first` on (counted from 0)."""
         own = slice(first, first + count)
         return difficulty_of(
             self.prompt_ids,
@@ -138,7 +138,7 @@ def difficulty_of(
     group_size: int,
     columns: Mapping[str, Sequence[str]],
 ) -> pa.Table:
-    """A difficulty table, in the order of the prompts, of those columns that counts give."""
+    """A difficulty table, in the order of the prompts, with the columns that follow from counts."""
     table = pa.table(rates(successes, samples, fit_prior(successes, samples), group_size))
     table = table.append_column("prompt_id", pa.array(prompt_ids, pa.string()))
     table = table.append_column("n", pa.array(samples))

@@ -1,9 +1,9 @@
-"""A recorded run asked what static policies would have chosen, and how its difficulty drifts. Pure.
+"""What static policies would have chosen in a recorded run, and how its difficulty drifts. Pure.
 
-A policy chooses by some visits, and its groups are counted at later ones, whose completions are
-others: what was chosen because it was lucky is not counted as such. Intervals (95 %) are of
-`RESAMPLES` pools drawn from the prompts with replacement, in each of which every policy chooses
-anew, so that they hold the luck of ties, too.
+A policy chooses by some visits, and its groups are counted at later ones. These have different
+completions, so luck in the first visits is not counted as success. Intervals (95 %) are from
+`RESAMPLES` pools drawn from the prompts with replacement. Every policy chooses anew in each pool,
+so intervals include the luck of ties.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,10 +27,10 @@ from orchestrator.stats.resampled import Estimate
 from policies import Policy, PolicyError, choice_rng
 
 Rows = npt.NDArray[np.int64]
-Tables = tuple[pa.Table, pa.Table | None]  # of what is chosen by, and of the next look, if any
+Tables = tuple[pa.Table, pa.Table | None]  # to choose by, and of the next look, if any
 
 RESAMPLES = 200  # pools; 5 of them lie beyond each end of an interval
-DRAWS = 50  # choices by other ties, whose mean is the estimate
+DRAWS = 50  # choices with different ties, whose mean is the estimate
 ENDS = 5  # visits whose mean is the start, or the end, of a run, as far as both do not overlap
 REFERENCE = "random"
 DISTANCES = (1, 2, 5, 10, 20, 40)  # visits between two looks
@@ -40,11 +40,11 @@ CHANGED = 10  # prompts that are listed
 
 
 class Outcome(NamedTuple):
-    """What one choice comes to. live: [later visits], shares of its groups; the others are shares.
+    """The outcome of one choice. live: [later visits], shares of its groups; the others are shares.
 
     never, always: of its prompts that are not solved, or always solved, at all later visits.
     repeated: of its prompts that the same policy chooses by the next look; tied: by the same look
-    under other ties.
+    with different ties.
     """
 
     live: Floats
@@ -67,7 +67,7 @@ class Replayed:
 
     @property
     def unfilled(self) -> int:
-        """The resampled pools with too few prompts of a kind; no interval holds them."""
+        """The resampled pools with too few prompts of a kind; intervals exclude them."""
         return sum(bool(np.isnan(each.never)) for each in self.resampled)
 
     def estimate(self, statistic: Callable[[Outcome], float]) -> Estimate:
@@ -95,12 +95,12 @@ class Replayed:
 
     @cached_property
     def start(self) -> Estimate:
-        """At the first ones."""
+        """The share at the first visits."""
         return self.estimate(first_live)
 
     @cached_property
     def end(self) -> Estimate:
-        """At the last ones."""
+        """The share at the last visits."""
         return self.estimate(last_live)
 
 
@@ -142,7 +142,7 @@ def repeated(outcome: Outcome) -> float:
 
 
 def tied(outcome: Outcome) -> float:
-    """The share of its prompts that the same look would choose under other ties."""
+    """The share of its prompts that the same look would choose with different ties."""
     return outcome.tied
 
 
@@ -161,7 +161,7 @@ class Crossing(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What so many completions forecast of the ENDS visits that follow, of live groups.
+    """A forecast of live groups at the next ENDS visits, from `samples` completions per prompt.
 
     predicted, observed: means over prompts; error: their difference with its interval. brier,
     plain: the mean squared error of the probe's estimator, and of the plain rate. bins: prompts,
@@ -178,7 +178,7 @@ class Forecast(NamedTuple):
 
 
 class DriftAt(NamedTuple):
-    """Two visits so far apart: rank correlation of their rates, and share of the hardest tenth."""
+    """Two visits `distance` apart: rank correlation of their rates, and shared hardest tenth."""
 
     distance: int
     correlation: Estimate
@@ -196,9 +196,9 @@ class Changed(NamedTuple):
 class Replay:
     """A recording, the visits or the probe that policies choose by, and what they would choose.
 
-    looks: so many first visits are what the choice rests on. probe: a difficulty table in the order
-    of the prompts, in place of visits. budget: the prompts of a choice. online: what is asked of
-    policies that choose during training, if anything.
+    looks: the number of first visits that a choice is based on. probe: a difficulty table in the
+    order of the prompts, in place of visits. budget: the number of prompts of a choice. online: the
+    replay of policies that choose during training, if any.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class Replay:
 
     @cached_property
     def _tables(self) -> Tables:
-        """What is chosen by, and the next look; None where a probe is what is chosen by."""
+        """The table to choose by, and that of the next look; None if a probe is the table."""
         if self.probe is not None:
             return self.probe, None
         next_look = None
@@ -227,12 +227,12 @@ class Replay:
         return self.recording.difficulty(0, self.looks), next_look
 
     def choose(self, policy: Policy, table: pa.Table, seed: int) -> Rows:
-        """The rows that a policy chooses. Raises PolicyError where it cannot."""
+        """The rows that a policy chooses. Raises PolicyError if it cannot."""
         return policy(table, self.budget, choice_rng(seed, policy.stream))
 
     @cached_property
     def replayed(self) -> dict[str, Replayed]:
-        """What each policy would have chosen, and what that came to, by its name.
+        """What each policy would have chosen, and its outcomes, by its name.
 
         Policies that cannot choose from such a table are in `refused`, with the reason.
         """
@@ -273,7 +273,7 @@ class Replay:
         return pool.difficulty(0, self.looks), next_look
 
     def _chosen_anew(self, policy: Policy, rows: Rows, tables: Tables, seed: int) -> Outcome:
-        """What the choice from a resampled pool comes to; nan where it has too few of a kind."""
+        """The outcome of the choice from a resampled pool; nan if it has too few of a kind."""
         try:
             own = self.choose(policy, tables[0], seed)
         except PolicyError:
@@ -281,7 +281,7 @@ class Replay:
         return self._outcome(policy, own, rows, tables, seed)
 
     def _outcome(self, policy: Policy, own: Rows, rows: Rows, tables: Tables, seed: int) -> Outcome:
-        """What the choice `own` of these prompts comes to; a pool may hold a prompt several times.
+        """The outcome of the choice `own` of these prompts; a pool may have a prompt several times.
 
         own: rows of the tables; rows: the prompt of each row of the tables.
         """
@@ -306,7 +306,7 @@ class Replay:
 
     @cached_property
     def crossings(self) -> list[Crossing]:
-        """Pairs of policies of which each is ahead for a time, both beyond chance."""
+        """Pairs of policies that are each ahead for a time, both beyond chance."""
         crossings = []
         for one, two in combinations(self.replayed.values(), 2):
             if one.less(two, first_live).value < 0:
@@ -325,17 +325,17 @@ class Replay:
 
     @property
     def probe_rollouts(self) -> int | None:
-        """The completions that the choice rests on; None where a probe does not say how many."""
+        """The completions that the choice is based on; None if the probe does not record them."""
         if self.probe is not None:
             counts = self.probe["n"].to_pylist() if "n" in self.probe.column_names else [None]
             return None if None in counts else sum(counts)
         return int(self.recording.marked[:, : self.looks].sum())
 
     def passes_to_repay(self, replayed: Replayed) -> float | None:
-        """After how many passes over the choice its probe has been saved, against `random`.
+        """After how many passes over the choice the rollouts of its probe are saved.
 
-        Saved are the rollouts that as many live groups of the reference take. inf: never; None
-        for a policy that needs no probe, without the reference, and where a value is unknown.
+        The reference, `random`, takes more rollouts for as many live groups. inf: never; None for a
+        policy that needs no probe, without the reference, and if a value is unknown.
         """
         reference = self.replayed.get(REFERENCE)
         if reference is None or not replayed.reads_rates or self.probe_rollouts is None:
@@ -367,7 +367,7 @@ class Replay:
 
     @cached_property
     def forecasts(self) -> list[Forecast]:
-        """What the probe's estimator says of the visits that follow, from LOOKS of them."""
+        """The forecasts of the probe's estimator for the visits that follow, from LOOKS of them."""
         last = self.recording.visits - ENDS
         return [forecast(self.recording, looks) for looks in LOOKS if looks <= last]
 
@@ -390,8 +390,8 @@ class Replay:
     def half_life(self, replayed: Replayed) -> float | None:
         """The visits after which half of a choice's difference to the reference is left.
 
-        Of means over `end_visits`. inf: more than the run has; None for the reference itself, and
-        where no difference beyond chance at first is known.
+        Uses means over `end_visits`. inf: more than the run has; None for the reference itself, and
+        without a difference beyond chance at first.
         """
         reference = self.replayed.get(REFERENCE)
         if reference is None or replayed is reference:
@@ -478,7 +478,7 @@ def _agreement(rates: Floats, starts: Rows, distance: int) -> tuple[float, float
 
 
 def forecast(recording: Recording, looks: int) -> Forecast:
-    """What the probe's estimator says of the ENDS visits after so many, from these."""
+    """The forecast of the probe's estimator for the ENDS visits after the first `looks`."""
     size = recording.group_size
     successes = recording.correct[:, :looks].sum(axis=1)
     samples = recording.marked[:, :looks].sum(axis=1)

@@ -48,7 +48,7 @@ class Change(NamedTuple):
 def change_of(series: Floats) -> Change | None:
     """How a series by update, nan where unknown, ends against its start; None if it is too short.
 
-    The noise of one value is estimated from differences of neighbours, so that a trend is none.
+    The noise of one value is estimated from differences of neighbours, so a trend is not noise.
     """
     known = series[np.isfinite(series)]
     if len(known) < LEAST_UPDATES:
@@ -66,9 +66,9 @@ class Groups:
 
     live: whether some completion is correct and some is not, where correctness is known, else
     whether rewards differ; rewarded: whether rewards differ; correct: the share of correct
-    completions; length: mean tokens of a completion, or characters where tokens are unknown;
-    alike, agree: the correlation of reward with length and with correctness, nan where one of both
-    is constant; version: the mean number of the weights that wrote the completions.
+    completions; length: mean tokens of a completion, or characters where tokens are unknown; alike,
+    agree: the correlation of reward with length and with correctness, nan if either is constant;
+    version: the mean number of the weights that wrote the completions.
     """
 
     update: npt.NDArray[np.int32]
@@ -114,7 +114,7 @@ def groups_of(completions: pa.Table) -> Groups:
     by_correct = _differs(correct, starts, size)
 
     def correlation(left: Floats, right: Floats) -> Floats:
-        """Pearson's within each group, from means of products."""
+        """Pearson's correlation within each group, from means of products."""
         both = np.isfinite(left) & np.isfinite(right)
         x, y = np.where(both, left, np.nan), np.where(both, right, np.nan)
         mean_x, mean_y = share(x), share(y)
@@ -172,7 +172,7 @@ class Facts:
         self._row = np.searchsorted(self.updates, self.groups.update)
 
     def series(self, name: str) -> Floats:
-        """A metric by update, [updates]: of the completions where they hold it; else nan."""
+        """A metric by update, [updates]: from completions, else from the log; else nan."""
         return self._series[name]
 
     @cached_property
@@ -214,7 +214,7 @@ class Facts:
 
     @property
     def quality(self) -> Literal["correct", "reward"]:
-        """What says how good completions are: correctness where it is known."""
+        """The measure of completions: correctness if it is known, else reward."""
         return "correct" if np.isfinite(self.series("correct")).any() else "reward"
 
     @property
@@ -256,7 +256,7 @@ class Facts:
 
     @property
     def judged(self) -> int:
-        """Groups of which is known whether they are live: what the shares of kinds are of."""
+        """The number of groups known to be live or not: the denominator of shares of kinds."""
         return sum(self.kinds[kind] for kind in ("live", "all_right", "all_wrong", "dead"))
 
     @cached_property
@@ -293,7 +293,7 @@ class Facts:
     def sources(self) -> dict[str, tuple[int, int]]:
         """How many groups of each source are known to be live or not, and how many are live.
 
-        {} where the log names no source, or does not tell which groups are live.
+        {} if the log names no source, or does not show which groups are live.
         """
         table = self.log.completions
         starts = np.flatnonzero(np.diff(table["group"].to_numpy(), prepend=-1))
@@ -322,7 +322,7 @@ class Facts:
 
     @cached_property
     def same_reward(self) -> bool:
-        """Whether rewards say no more than correctness, which may be read from them."""
+        """Whether rewards carry no more than correctness, which may be read from them."""
         values = (self.log.completions[name].cast(pa.float64()) for name in ("reward", "correct"))
         reward, correct = (each.to_numpy() for each in values)
         scales = (correct, 2 * correct - 1, 100 * correct)
@@ -353,7 +353,7 @@ class Facts:
 
     @cached_property
     def golds(self) -> DisputedGolds | None:
-        """What the completions say about the gold answers; None without texts or correctness."""
+        """Gold answers that completions dispute; None without texts or correctness."""
         table = self.log.completions
         known = pc.and_(pc.is_valid(table["text"]), pc.is_valid(table["correct"]))
         if not pc.any(known).as_py() or self.answers.null_count == len(table):
@@ -383,7 +383,7 @@ class Facts:
 
     @property
     def absent(self) -> list[str]:
-        """What the log does not hold, of what the checks read."""
+        """What the checks read and the log lacks."""
         unknown = [name for name in METRICS if not np.isfinite(self.series(name)).any()]
         logged = [name for name in unknown if self.why_unknown(name) == NOT_LOGGED]
         names = [METRICS[name].text for name in logged if METRICS[name].text]
@@ -397,8 +397,8 @@ class Facts:
 def lag_of(updates: npt.NDArray[np.int_], version: Floats) -> Floats:
     """The updates by which weights are behind, [updates]; nan where their version is unknown.
 
-    A version may count updates, or how often the sampler has got new weights: its usual growth
-    tells. Where it counts no update's own number, the lag is that since the first update.
+    A version may count updates, or how often the sampler has received new weights: its usual growth
+    shows which. If it is not the number of an update, the lag is relative to the first update.
     """
     known = np.isfinite(version)
     if known.sum() < LEAST_UPDATES:
@@ -416,7 +416,7 @@ def lag_of(updates: npt.NDArray[np.int_], version: Floats) -> Floats:
 
 
 def answer_of(text: str) -> str | None:
-    r"""The answer in the last `\boxed{}` of a text, else its last number; None without both."""
+    r"""The answer in the last `\boxed{}` of a text, else its last number; None without either."""
     box = last_box(text)
     if box is not None:
         return box.strip()

@@ -29,9 +29,9 @@ COMPLETIONS = pa.schema(
 
 
 class Metric(NamedTuple):
-    """A number by update: what it is, and what trainers call it; the first name of a log counts.
+    """A number by update: its description, and its names in trainers' logs; the first one counts.
 
-    text: "" for one that is not missed. panel: whether it is drawn, where a log has it.
+    text: "" if its absence is not reported. panel: whether it is drawn if a log has it.
     """
 
     text: str
@@ -106,12 +106,12 @@ METRICS = {
 class RunLog:
     """What the files of one run hold. `metrics`: name of METRICS -> update -> value.
 
-    planned: updates that the run was to have; most_tokens: the limit of a completion; lora:
+    planned: the planned number of updates; most_tokens: the token limit of a completion; lora:
     whether an adapter is trained; running: whether files were written a moment ago. None: unknown.
     `by_correct`: the column or rule that says which completions are correct; "" if none does.
-    weights: those of reward functions, by name; {} where they are unknown. unreadable: metrics and
-    columns of COMPLETIONS with values that cannot be read. rows: the completions of the files, or
-    the rows of metrics where they hold no completions.
+    weights: of reward functions, by name; {} if they are unknown. unreadable: metrics and columns
+    of COMPLETIONS with values that cannot be read. rows: the completions of the files, or the rows
+    of metrics if they hold no completions.
     """
 
     name: str

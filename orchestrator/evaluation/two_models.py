@@ -1,7 +1,7 @@
 """The difficulty of two models on the same prompts: what choosing by the other one costs. Pure.
 
-Live groups are expected ones, by the posterior of each prompt's pass rate: the rate by which it was
-chosen would promise too much.
+Live groups are expected values under the posterior of each prompt's pass rate: the rate by which it
+was chosen would be too optimistic.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from orchestrator.stats.resampled import Estimate
 from policies import Policy, PolicyError, choice_rng
 
 RESAMPLES = 100  # pools drawn from the prompts, in each of which both models choose anew
-DRAWS = 20  # choices by other ties, whose mean is the estimate
+DRAWS = 20  # choices with different ties, whose mean is the estimate
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class ModelRates:
 class Exchange(NamedTuple):
     """A policy for one model, by its own rates, by the other model's, and at random.
 
-    own, other: shares of live groups that are expected of this model. cost: their difference;
-    kept: what the other's choice keeps of the own one's lead over random prompts. shared: the share
-    of the own choice that is in the other's.
+    own, other: expected shares of live groups of this model. cost: their difference; kept: the part
+    of the own choice's lead over random prompts that the other's choice keeps. shared: the share of
+    the own choice that is in the other's.
     """
 
     policy: str
@@ -51,7 +51,7 @@ class Exchange(NamedTuple):
 
     @property
     def kept(self) -> float:
-        """nan where the own choice is not ahead of random ones beyond chance."""
+        """nan if the own choice is not ahead of random ones beyond chance."""
         if self.own.low <= self.random:
             return float("nan")
         return (self.other.value - self.random) / (self.own.value - self.random)
@@ -94,7 +94,7 @@ class TwoModels:
         again = [self._tables(rows) for rows in pools]
         exchanges = []
         for policy in self.policies:
-            if policy.needs == "nothing":  # the same choice, but for its luck
+            if policy.needs == "nothing":  # the same choice, apart from luck
                 self.refused[policy.name] = (
                     f"{policy.name} reads no pass rates of either model: write a policy that does"
                 )
@@ -139,7 +139,7 @@ class TwoModels:
             return [[np.nan] * 3] * 2
 
     def _draw(self, policy: Policy, tables: list[pa.Table], seed: int) -> list[list[float]]:
-        """Of each model: live groups by its own choice, by the other's; and the share of both."""
+        """For each model: live groups by its own choice and by the other's, and the shared part."""
         rng_seeds = (seed, seed + max(DRAWS, RESAMPLES))  # ties of both are independent
         one, two = (
             policy(table, self.budget, choice_rng(own, policy.stream))

@@ -1,15 +1,15 @@
 """Prompts compared with themselves at their earlier visits. Pure.
 
 Prompts differ in difficulty, and many runs draw them in an order that follows it: that the mean of
-an update falls is no evidence against a run. So visits are compared within prompts.
+an update falls is not evidence against a run. So visits are compared within prompts.
 
-A lasting fall is one of pairs. If a prompt is solved as often at both visits, the sign of their
-difference is that of a fair coin; if the run learns, falls are rarer still. The sum of n such
+A lasting fall is a fall over pairs of visits. If a prompt is solved as often at both visits, the
+sign of their difference is a fair coin; if the run learns, falls are rarer still. The sum of n such
 differences is at least t times the root of the sum of their squares with a probability of at most
 exp(-t²/2) (Hoeffding 1963, theorem 2).
 
-A sudden fall is one of the visits in neighbouring updates since the visit before. It is compared
-with the largest one of the run after the visits of each prompt were permuted.
+A sudden fall is a fall of the visits in neighbouring updates, each from the visit before. It is
+compared with the largest such fall of the run after permuting the visits of each prompt.
 """
 
 from functools import cached_property
@@ -28,7 +28,7 @@ Integers = npt.NDArray[np.int64]
 ALPHA = 1e-3
 PERMUTATIONS = 999  # none of which has such a step: ALPHA
 MOST_PERMUTED = 20_000  # groups
-PLACES = 100  # updates at most at which a lasting fall is looked for
+PLACES = 100  # updates, at most, at which a lasting fall is looked for
 SIDE_UPDATES, SIDE_GROUPS = 3, 32  # at least on each side of a fall
 BACK = 0.65  # share of the level at first visits, from which on a fall leads back to it
 FALL = 1.5  # factor by which the odds of quality fall at least; learning fluctuates by less
@@ -36,7 +36,7 @@ LEAST = 1e-12  # below which differences are 0 but for rounding
 
 
 class Pairs(NamedTuple):
-    """So many pairs of visits of the same prompts: before an update, and from it on.
+    """Pairs of visits of the same prompts: before an update, and from it on.
 
     before, after: the means of both. score: the sum of the falls in roots of the sum of their
     squares; negative for a rise.
@@ -49,7 +49,7 @@ class Pairs(NamedTuple):
     score: float
 
     def falls(self, looks: int = 1) -> bool:
-        """Beyond chance, by ALPHA divided among so many looks."""
+        """Beyond chance, by ALPHA divided among the looks."""
         return self.score >= threshold(looks)
 
     def rises(self) -> bool:
@@ -58,7 +58,7 @@ class Pairs(NamedTuple):
 
     @property
     def is_rising(self) -> bool:
-        """Upwards by half of what is beyond chance, at least."""
+        """Whether it rises by at least half of what is beyond chance."""
         return self.score <= -threshold(1) / 2
 
 
@@ -88,7 +88,7 @@ class Visits:
     """The visits of a run: values of groups by prompt, and the scans for falls among them.
 
     update, prompt, values: [groups], in any order; those without a value are left out. `span`: the
-    values that mean that nothing is solved and that all is.
+    values for nothing solved and for everything solved.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Visits:
 
     @cached_property
     def available(self) -> int:
-        """Pairs at the place that has the most."""
+        """Pairs at the place with the most."""
         return max((pairs.number for pairs in self._all), default=0)
 
     @cached_property
@@ -146,8 +146,8 @@ class Visits:
     def _at(self, place: int) -> Pairs:
         """The i-th last visit before a place with the i-th from it on.
 
-        A policy may draw those prompts again that happened to be solved, which are then solved less
-        often without any fall. That explains as much as they were better than all, at most.
+        A policy may redraw prompts that happened to be solved, which are then solved less often
+        without any fall. That explains at most their earlier lead over all prompts.
         """
         earlier = np.bincount(self.prompt[self.update < place], minlength=len(self.count))
         number = np.minimum(earlier, self.count - earlier)
@@ -169,12 +169,13 @@ class Visits:
 
     @cached_property
     def step(self) -> Step | None:
-        """The largest sudden fall, if it is beyond chance: none of the permuted runs has such one.
+        """The largest sudden fall, if it is beyond chance: larger than in all permuted runs.
 
-        Permuted are the visits of each prompt, less the mean of their number: that is learning.
+        The visits of each prompt are permuted after subtracting the mean by number of the visit,
+        which is learning.
         """
         share = -(-len(self.values) // MOST_PERMUTED)
-        if 1 < share < len(self.count):  # a part of the prompts says enough
+        if 1 < share < len(self.count):  # a part of the prompts is enough
             some = self.prompt % share == 0
             return Visits(self.update[some], self.prompt[some], self.values[some], self.span).step
         if self.available < self.needed:
@@ -183,7 +184,7 @@ class Visits:
         width = max(SIDE_UPDATES, min(width, len(self.updates) // 4))
         total, count = self._since_last_visit(self.values, width)
         means = np.divide(total, count, out=np.zeros(len(total)), where=count > 0)
-        # A policy may draw those prompts again that happened to be solved, at all times of a run.
+        # A policy may redraw prompts that happened to be solved, throughout a run.
         scores = (means - max(0.0, float(np.median(means)))) * np.sqrt(count)
         at = int(np.argmax(scores))
         inside = (self.row >= at) & (self.row < at + width) & self.again
@@ -201,18 +202,18 @@ class Visits:
         start = self.first[self.prompt[inside]]
         first, last = self.values[start], self.values[start + self.count[self.prompt[inside]] - 1]
         is_start = after - self.span[0] >= BACK * (float(first.mean()) - self.span[0])
-        back = bool(is_start and last.mean() >= after)  # a slow fall goes on
+        back = bool(is_start and last.mean() >= after)  # a slow fall continues
         return Step(int(self.updates[at]), after + float(means[at]), after, back)
 
     @cached_property
     def again(self) -> npt.NDArray[np.bool_]:
-        """Which visits are not the first one of their prompt."""
+        """Which visits are not the first of their prompt."""
         return _numbered(self.count) > 0
 
     def _since_last_visit(self, values: Floats, width: int) -> tuple[Floats, Floats]:
-        """By so many neighbouring updates: the sum of the falls since the last visit of a prompt.
+        """Per window of updates, the sum of the falls since a prompt's last visit.
 
-        And the number of such visits; [updates - width + 1].
+        Also the number of such visits; both are [updates - width + 1].
         """
         falls, row = (values[:-1] - values[1:])[self.again[1:]], self.row[self.again]
         rows = len(self.updates)

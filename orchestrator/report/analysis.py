@@ -42,12 +42,11 @@ FORM = 17  # increase to have the views of finished sweeps rendered again
 class SweepAnalysis:
     """The rows of a sweep's finished cells and their comparisons.
 
-    controls: in a grid over `reward`, what the score is worth beyond rewards without it. dropped:
-    what a cap left out, in a sentence. sources: what prompts may be ranked by, compared;
-    difficulty: the cells that differ in that alone. looks: at these cells, this one last.
-    pools: of the training probes, until a cell is
-    finished; then outcomes: the same pools beside the subsets of the cells. digest: of all inputs,
-    so that a view knows whether it is current.
+    controls: in a grid over `reward`, the gain of the score beyond rewards without it. dropped: a
+    sentence on what a cap left out. sources: the sources of difficulty, compared; difficulty: cells
+    that differ only in their source. looks: all looks at these cells, this one last. pools: of the
+    training probes, until a cell is finished; then outcomes: the same pools beside the subsets of
+    the cells. digest: a hash of all inputs, which shows whether a view is current.
     """
 
     plan: Plan
@@ -106,7 +105,7 @@ class SweepAnalysis:
 
 
 def analyse(plan: Plan, store: Store, failed: Collection[str] = ()) -> SweepAnalysis:
-    """Analyse what the store holds of a plan, which is a look at it (`report.looks`).
+    """Analyse the stored results of a plan, which counts as a look at them (`report.looks`).
 
     failed: cells that a run has just tried and given up.
     """
@@ -115,7 +114,7 @@ def analyse(plan: Plan, store: Store, failed: Collection[str] = ()) -> SweepAnal
     sources = {name: pool.sources for name, pool in plan.pools.items()}
     rows = read_rows(store, plan.cells, mislabeled, groups, sources)
     spreads = read_spreads(store, [row.cell for row in rows])
-    again = (  # for each further combination of axes of which a cell is the cell, too
+    again = (  # a cell may also stand for further combinations of axes
         replace(row, cell=row.cell.model_copy(update={"setting_axes": axes}))
         for row in rows
         for axes in plan.shared.get(row.cell.cell_id, ())

@@ -33,7 +33,7 @@ def churn_by_part(rows: Sequence[Row], span: tuple[int, int] | None = None) -> l
 def churn_table(rows: Sequence[Row]) -> pa.Table:
     """A row per finished cell, pair of evaluations and part of its own test set.
 
-    The pairs are the base and the final model, and every two that follow one another.
+    The pairs are the base and the final model, and every two consecutive evaluations.
     """
     body = []
     for row, axes in zip(rows, axes_of(rows), strict=True):

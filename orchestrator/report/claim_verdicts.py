@@ -1,10 +1,9 @@
 """The claims of an experiment, judged on its finished cells. Pure.
 
-A claim is judged once in each block: the cells that are equal in every axis that it does not
-compare, but the seed. Its sides are compared as the report and `decile compare` compare policies;
-the verdict depends on where the interval lies. What one cell measured of a claim is a weighted sum
-of its evaluations: of one, of two that it is read between, of all that lie under a curve, less that
-of the base model.
+A claim is judged once in each block: the cells that differ only in the seed and in the axes that it
+compares. Its sides are compared as the report and `decile compare` compare policies; the verdict
+depends on where the interval lies. A cell's value for a claim is a weighted sum of its evaluations:
+one of them, the two that it is read between, or all that lie under a curve, minus the base model's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,16 +49,16 @@ Parts = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 class NotMeasured(Exception):
-    """The finished cells lack what a claim needs; says what is missing, and of which cell."""
+    """The finished cells lack what a claim needs; the message names it, and the cell."""
 
 
 @dataclass(frozen=True)
 class ClaimResult:
     """A claim of the experiment file, judged on one block of cells.
 
-    limits: what was claimed, and what limits the verdict. difference, value, unit, interval: what
-    was measured as text, such as `hard − random`, `+4.7`, ` points` and `[+1.2, +8.1]`. cells:
-    names the block; empty where the claim is about all cells or about none.
+    limits: what was claimed, and what limits the verdict. difference, value, unit, interval: the
+    measured values as text, such as `hard − random`, `+4.7`, ` points` and `[+1.2, +8.1]`. cells:
+    names the block; empty if the claim is about all cells or about none.
     """
 
     text: str
@@ -85,9 +84,9 @@ class ClaimResult:
 class ClaimBlock:
     """The finished cells that a claim is judged on, and how they are read.
 
-    claim: about one tier or source, if about any; questions: those of it. a, b: the cells of each
-    side, by seed; of the base model, those of the other side; of R², all are in `a`. families:
-    those of the cells. missing: planned cells that are not finished.
+    claim: about one tier or source, if about any; questions: its test questions. a, b: the cells of
+    each side, by seed; for the base model, the cells of the other side; for R², all are in `a`.
+    families: the families of the cells. missing: planned cells that are not finished.
     """
 
     claim: Claim
@@ -109,7 +108,7 @@ class ClaimBlock:
         return OWN if own else str(self.claim.test_set)
 
     def is_compared(self, row: Row) -> bool:
-        """Whether a row is read where the experiment compares cells, unless the claim says."""
+        """Whether a row is read where the experiment compares cells, unless a cost is claimed."""
         return self.claim.metric != "learnable" and self.test_set(row) == OWN
 
     @cached_property
@@ -127,11 +126,11 @@ class ClaimBlock:
 
     @cached_property
     def unit(self) -> float:
-        """Of the cost that gains are divided by: the mean, which keeps them at about their size."""
+        """The mean of the cost that gains are divided by, which keeps gains at about their size."""
         return float(np.mean([self._spent(row) for row in self.rows])) if self.claim.per else 1.0
 
     def runs(self, rows: Sequence[Row]) -> dict[int, ItemScores]:
-        """By seed, each question's value; of a claim per cost, gains by cost, times the unit."""
+        """By seed, each question's value; for a claim per cost, gains by cost, times the unit."""
         runs = []
         for row in rows:
             weights = self._weights(row)
@@ -159,7 +158,7 @@ class ClaimBlock:
         return scores
 
     def _weights(self, row: Row) -> dict[int, float]:
-        """Update -> the weight of its evaluation in what is measured. Raises NotMeasured."""
+        """Update -> the weight of its evaluation in the measured value. Raises NotMeasured."""
         claim = self.claim
         if claim.over:
             updates = sorted(row.counts[OWN])
@@ -190,7 +189,7 @@ class ClaimBlock:
         return shares
 
     def learnable_pct(self, row: Row) -> float:
-        """Learnable % up to there."""
+        """Learnable % up to where the claim reads it."""
         if self.claim.at is None:
             return row.result.learnable_pct
         return 100 * float(np.mean([*self.live_shares(row).values()]))
@@ -237,9 +236,9 @@ class ClaimBlock:
 
     @property
     def unequal_costs(self) -> str:
-        """The costs of cells that are read after training in place of at equal costs.
+        """The costs of cells that are read after training instead of at equal costs.
 
-        Empty where they are equal, or the claim says where cells are read.
+        Empty if they are equal, or if the claim names where cells are read.
         """
         claim = self.claim
         if claim.at or claim.over or claim.against_base or claim.metric == CORRELATION:
@@ -264,8 +263,8 @@ def claim_results(
 
     parts: of the test sets of claims about tiers or sources. spreads (by `policy_key`): how much
     results vary between seeds. missing: planned cells that are not finished: claims about them are
-    inconclusive. looks: at these cells. The level of the last one is divided by the number of
-    verdicts on claims (Bonferroni), so that it holds for all of them together.
+    inconclusive. looks: all looks at these cells. The level of the last one is divided by the
+    number of verdicts on claims (Bonferroni), so that it holds for all of them together.
     """
     blocks = [block for claim in claims for block in _blocks(claim, families, missing, parts)]
     level = (looks[-1].level if looks else ALPHA) / max(1, len(blocks))
@@ -342,7 +341,7 @@ def _sides(claim: Claim, cell: Cell) -> list[str]:
 
 
 def _title(claim: Claim, cell: Cell) -> str:
-    """What the cells of a block have in common, but for what the claim compares."""
+    """What the cells of a block have in common, except for what the claim compares."""
     axes = {axis: value for axis, value in cell.axes.items() if axis not in claim.axes}
     texts = (
         " on ".join(axes[axis] for axis in ("model", "dataset") if axis in axes),
@@ -369,7 +368,7 @@ def _measured(
         raise NotMeasured(f"no finished cells of {lacking[0]}")
     same = {row.cell.cell_id for row in block.a} & {row.cell.cell_id for row in block.b}
     if same and not claim.against_base:
-        raise NotMeasured("both sides are the same cells: the axis changes none")
+        raise NotMeasured("both sides are the same cells: the axis changes none of them")
     names = ("one side", "the other side")
     sides_rows = dict(zip(names, (block.a, block.b), strict=True))
     stored = {name: _stored(block, own, spreads) for name, own in sides_rows.items()}
@@ -393,7 +392,7 @@ def _measured(
 def _stored(
     block: ClaimBlock, rows: Sequence[Row], spreads: Mapping[str, Spreads]
 ) -> SeedSpread | None:
-    """For claims about final results: how much those of all stored runs of a side vary."""
+    """For claims about final results: how much the results of all stored runs of a side vary."""
     claim = block.claim
     keys = {policy_key(row.cell) for row in rows}
     if claim.at or claim.over or claim.part or claim.per or len(keys) > 1:
@@ -472,8 +471,8 @@ def _why_undefined(measured: Comparison | RSquared) -> str:
         return "R² is not defined: learnable % or gain is the same for all policies"
     return (
         f"R² needs at least {FEWEST_POINTS} policies (with different prompts, at least "
-        f"{SMALLEST_BLOCK} of a block; their seeds are averaged), and cells of {measured.points} "
-        "are finished"
+        f"{SMALLEST_BLOCK} of a block; their seeds are averaged), and only {measured.points} have "
+        "finished cells"
     )
 
 

@@ -3,7 +3,7 @@
 Holm's correction covers all pairs of all families, because one report is one family of tests,
 however many tables it has. Steps to match say how soon a policy is as good as training on the whole
 pool. How much results vary between training seeds is read from every finished cell of the store;
-all else is pure.
+everything else is pure.
 """
 
 from collections import Counter
@@ -229,11 +229,11 @@ class BudgetMismatch(NamedTuple):
 class Family:
     """The finished cells of one model on one dataset, selected by one probe, and their comparisons.
 
-    All other axes are equal, too; setting_axes: the settings among them, dotted name -> value.
+    All other axes are also equal; setting_axes: the settings among them, dotted name -> value.
     points: cell_id -> where its accuracy is read; sets: rows that are read within one budget
-    (`comparable`); accuracy, learnable: every pair of policies, in points, for accuracy those of
-    one set; mismatches: axes on which their budgets differ; matches: when each policy
-    is as good as training on the whole pool.
+    (`comparable`); accuracy, learnable: every pair of policies, in points (for accuracy, every pair
+    of one set); mismatches: axes on which their budgets differ; matches: when each policy is as
+    good as training on the whole pool.
     """
 
     model: str
@@ -271,7 +271,7 @@ class Family:
 
     @property
     def copies(self) -> dict[str, str]:
-        """Policy -> another one of its set that chose the same prompts with each of its seeds."""
+        """Policy -> another policy of its set that chose the same prompts with every seed."""
         return _copies(self.sets)
 
     @property
@@ -317,11 +317,11 @@ def families(
     """Rows by every axis but policy and seed, compared; in the order in which they first appear.
 
     Every pair of policies of each family is one test of accuracy; Holm's correction covers all of
-    them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. Of
-    policies with the same prompts (and as many labels, where these have to be equal), one is
-    compared: each comparison makes Holm's correction larger.
-    `spreads` (by `policy_key`): how much results vary between seeds. missing: planned cells that
-    are not finished, whose accuracy may be anything. level: of this look.
+    them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p.
+    Policies with the same prompts (and as many labels, where these must be equal) are compared
+    once, because each comparison makes Holm's correction larger. `spreads` (by `policy_key`): how
+    much results vary between seeds. missing: planned cells that are not finished, whose accuracy
+    may be anything. level: the level of this look.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
     unfinished: dict[tuple[str, ...], Counter[str]] = {}
@@ -389,7 +389,7 @@ def _family(
 def _runs(
     rows: Mapping[str, Sequence[Row]], points: Mapping[str, Point]
 ) -> dict[str, dict[int, ItemScores]]:
-    """Arm -> seed -> its run where it is read; no arm of which a cell is the base model there."""
+    """Arm -> seed -> its run where it is read; without arms with a cell at the base model there."""
     return {
         arm: {row.cell.seed: row.run_at(points[row.cell.cell_id]) for row in own}
         for arm, own in rows.items()
@@ -411,10 +411,10 @@ def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[str, Point]:
 
 
 def comparable(rows: Sequence[Row], compare_at: Axis) -> list[list[Row]]:
-    """The rows in sets that are read within one budget each: one set, but at equal labels.
+    """The rows in sets that are each read within one budget: one set, except at equal labels.
 
-    A policy of which a cell has used more labels by its first evaluation than another one in all
-    has no point within that budget. Such policies are compared with each other alone.
+    A policy has no point within that budget if one of its cells used more labels by its first
+    evaluation than another cell in all. Such policies are compared only with each other.
     """
     sets, left = [], [*rows]
     while left:
@@ -455,9 +455,9 @@ def unequal_labels(sets: Sequence[Sequence[Row]], points: Mapping[str, Point]) -
 
 
 def unread_policies(rows: Sequence[Row], points: Mapping[str, Point]) -> list[str]:
-    """Policies of which a cell's first evaluation exceeds the common budget.
+    """Policies with a cell whose first evaluation exceeds the common budget.
 
-    There it is the base model, and is not compared.
+    Within the budget the cell is still the base model, and is not compared.
     """
     return sorted({row.cell.policy for row in rows if not points[row.cell.cell_id].update})
 
@@ -471,7 +471,7 @@ def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMisma
         seeds: dict[str, list[int]] = {}
         largest = 0.0
         for seed in sorted({row.cell.seed for row in rows}):
-            # An online policy sees other prompts by design.
+            # An online policy sees different prompts by design.
             ledgers = {
                 row.cell.policy: row.result.ledger.get(axis)
                 for row in rows
@@ -488,11 +488,11 @@ def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMisma
 
 @dataclass(frozen=True)
 class Arms:
-    """The cells of a policy that differ in one thing alone: what it ranks by, or the reward.
+    """The cells of a policy that differ in only one thing: what it ranks by, or the reward.
 
     `data`: model, dataset and other axes. rows: arm -> its cells by seed; points: cell_id -> where
     its accuracy is read. comparisons: each other arm -> the first one minus it, both read within
-    the common budget; without arms of which a cell is still the base model there.
+    the common budget; without arms with a cell that is still the base model there.
     """
 
     data: str
@@ -519,10 +519,10 @@ class Arms:
 
 
 class Control(NamedTuple):
-    """A policy trained on the score, the first arm, and on a reward that says nothing of answers.
+    """A policy trained on the score (the first arm) and on a reward that ignores answers.
 
-    They are read within the common budget, but after training where that is labels, of which a
-    control may use none. `policies`: the largest difference between policies with the score, in
+    Both are read within the common budget. If that is labels, they are read after training, because
+    a control may use none. `policies`: the largest difference between policies with the score, in
     points; None for a single policy.
     """
 
@@ -536,7 +536,7 @@ class Control(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Of the control over the base model, in points."""
+        """The gain of the control over the base model, in points."""
         points = self.arms.points
         rows = self.arms.rows[self.reward]
         return 100 * float(np.mean([points[r.cell.cell_id].value - r.curve[0] for r in rows]))
@@ -570,7 +570,7 @@ def control_arms(families: Sequence[Family]) -> list[Control]:
 
 
 def difficulty_arms(families: Sequence[Family]) -> list[Arms]:
-    """Every policy of which cells differ in their difficulty alone, as an axis or as its own."""
+    """Every policy with cells that differ only in what it ranks by, as an axis or of its own."""
     groups: dict[tuple[str, ...], tuple[Family, list[Row]]] = {}
     for family in families:
         for row in family.rows:

@@ -29,7 +29,7 @@ PNG_SCALE = 2  # for screens with smaller pixels
 
 
 def visible(text: str, limit: int = COMPLETION_LIMIT) -> str:
-    """The text, the middle of a long one left out; control characters are spelled out."""
+    """The text without the middle of a long one; control characters are spelled out."""
     if len(text) > limit:
         head, tail = 2 * limit // 3, limit // 3
         left_out = f"\n[… {counted(len(text) - head - tail, 'character')} left out …]\n"
@@ -96,7 +96,7 @@ def png_of(figure: "MplFigure") -> bytes:
 
 
 def shown_figure(**settings: Any) -> "MplFigure":
-    """A figure of matplotlib that a notebook shows by itself; `settings` as of `Figure`."""
+    """A matplotlib figure that a notebook shows by itself; `settings` as for `Figure`."""
     from matplotlib.figure import Figure as Base
 
     class Figure(Base):
@@ -114,7 +114,7 @@ def shown_figure(**settings: Any) -> "MplFigure":
 class Figure:
     """A figure that is drawn once, when it is first rendered. The caption is its alternative text.
 
-    `draw` returns a figure of matplotlib.
+    `draw` returns a matplotlib figure.
     """
 
     caption: str
@@ -128,7 +128,7 @@ class Figure:
 
     @cached_property
     def img(self) -> str:
-        """For a notebook: an element with a PNG image, which viewers that remove SVG show, too."""
+        """For a notebook: an element with a PNG image, which viewers that remove SVG also show."""
         figure = self.draw()
         data, width = b64encode(png_of(figure)).decode(), round(CSS_DPI * figure.get_figwidth())
         label = escape(self.caption)
@@ -179,7 +179,7 @@ class Section:
 
     @classmethod
     def of(cls, anchor: str, title: str, *blocks: Block) -> "Section":
-        """Of these blocks without the tables that have no row; a page leaves out an empty one."""
+        """These blocks without tables that have no rows; a page leaves out an empty section."""
         shown = (b for b in blocks if not isinstance(b, Table | ShareTable) or b.body)
         return cls(anchor, title, tuple(shown))
 

@@ -1,4 +1,4 @@
-"""What prompts are ranked by, compared: the sources of difficulty of each data set of a sweep."""
+"""Compares what prompts are ranked by: the sources of difficulty of a sweep's data sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class SourceMatrix:
 
 
 def source_matrices(plan: Plan, store: Store) -> list[SourceMatrix]:
-    """Of the data sets for which a sweep has several sources: models, or what policies rank by."""
+    """A matrix for each data set with several sources: models, or what policies rank by."""
     pools: dict[str, list[ProbeSpec]] = {}
     for spec in plan.training_probes:
         pools.setdefault(plan.data_title(spec), []).append(spec)

@@ -24,7 +24,7 @@ TOLERANCE: dict[str, float] = {**dict.fromkeys(_FIXED, 0.0), "generated_tokens":
 
 
 def outliers(values: Mapping[str, float], most: float) -> tuple[str, ...]:
-    """The cells that differ from the others, in the given order; none where all agree.
+    """The cells that differ from the others, in the given order; none if all agree.
 
     Two cells agree if they differ by at most `most` × the larger value. If the largest set of cells
     that all agree is a majority, the other cells are returned; otherwise all are. Compare cells of
@@ -65,7 +65,7 @@ def cost_curve(
     rollouts and (generated) tokens are accumulated from `groups`, which must contain those that
     were drawn and discarded, and prompts that were probed again before an update; seconds from the
     trainer's `step_time` in the log, scaled to the ledger's `seconds`, or in proportion to updates
-    where the log has none. labels: those used before the first update, which no update adds to;
+    where the log has none. labels: those used before the first update, to which no update adds any;
     None: the distinct prompts of `groups`.
     """
     if axis == "labels" and labels is not None:
@@ -112,10 +112,10 @@ class Point(NamedTuple):
 def at_budget(curve: Mapping[int, float], cost: np.ndarray, budget: float) -> Point:
     """A cell at a budget: between its last evaluation within it and the next one.
 
-    `curve`: evaluated update -> value (an accuracy), that of the base model included, which the
-    cell is read at where its first later evaluation exceeds the budget: evaluate more often to get
-    closer to it. `cost` comes from `cost_curve`. Read at its last evaluation instead, a cell with
-    dear updates would be read at a smaller cost than the others.
+    `curve`: evaluated update -> value (an accuracy), including the base model's. If the first later
+    evaluation exceeds the budget, the cell is read at the base model: evaluate more often to get
+    closer to the budget. `cost` comes from `cost_curve`. If each cell were read at its last
+    evaluation, one with expensive updates would be read at a smaller cost than the others.
     """
     slack = 1e-9 * max(1.0, budget)  # sums of the same seconds may differ in the last digit
     evaluated = sorted(u for u in curve if u < len(cost))
@@ -145,7 +145,7 @@ def above_mean_cost(gains: np.ndarray, costs: np.ndarray) -> np.ndarray:
 
     Gains less this, divided by the mean cost, have mean gain by mean cost as their mean, and
     scatter as the linearized ratio estimator does (Cochran 1977). The mean of the runs' own ratios
-    would count a cheap run more than a dear one.
+    would count a cheap run more than an expensive one.
     """
     mean = costs.mean()
     return np.asarray(gains.mean() / mean * (costs - mean))
@@ -164,9 +164,9 @@ def gain_rates(
 ) -> dict[str, Effect]:
     """Unit of cost -> points gained per unit, as in `per_cost`, with a 95 % interval.
 
-    changes: of each cell, question -> change of its accuracy (a share); used: of each cell, unit ->
-    how much training has used. Without units that some cell has used none of. The interval covers
-    new questions and, with several cells, new seeds.
+    changes: for each cell, question -> change of its accuracy (a share); used: for each cell, unit
+    -> how much training has used. Units that some cell did not use are left out. The interval
+    covers new questions and, with several cells, new seeds.
     """
     gains = available(changes)
     if not gains.items:

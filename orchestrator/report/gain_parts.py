@@ -35,14 +35,14 @@ def gain_by_part(rows: Sequence[Row]) -> list[PartGain]:
 
 
 def factor_name(factor: str) -> str:
-    """As names of columns and metrics have it."""
+    """As it is written in names of columns and metrics."""
     return factor.replace("-", "_")
 
 
 def gain_part_table(rows: Sequence[Row]) -> pa.Table:
     """A row per finished cell and part of its own test set: factors, gain and its parts (shares).
 
-    What is unknown is null.
+    Unknown values are null.
     """
     body = []
     for row, axes in zip(rows, axes_of(rows), strict=True):

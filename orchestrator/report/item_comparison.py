@@ -66,17 +66,17 @@ class ArmRun:
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """Question -> mean score of its samples; without those of which no sample has a score."""
+        """Question -> mean score of its samples; without questions whose samples have no score."""
         return {i: each.total / each.samples for i, each in self.items.items() if each.samples}
 
     @property
     def is_identifiable(self) -> bool:
-        """Whether another run has hardly all of its scores by chance."""
+        """Whether another run with the same scores is unlikely to be a coincidence."""
         return len(self.scores) > HANDFUL and len({*self.scores.values()}) > 1
 
     @property
     def run(self) -> ItemScores:
-        """The same as a run to compare, with the questions and samples that have no score."""
+        """The run as the comparison reads it, with the questions and samples that have no score."""
         counts = {i: (each.samples, each.total) for i, each in self.items.items()}
         samples = np.array([each.samples + each.missing for each in self.items.values()])
         return ItemScores.of_counts(counts, samples)
@@ -86,8 +86,8 @@ class ArmRun:
 class Arm:
     """The runs of one model or policy; `metric` names what their scores are.
 
-    gain_per: of an arm of cells, points of accuracy gained per unit of `Ledger.units`, of those
-    that all cells have used. rows: of its files.
+    gain_per: for an arm of cells, points of accuracy gained per unit of `Ledger.units`, for units
+    that all cells have used. rows: the row counts of its files.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Arm:
     def questions(self) -> list[str]:
         """The questions that have a score in some run, sorted.
 
-        In every run, where runs share too little to tell how they differ.
+        If runs share too little to tell how they differ, a question needs a score in every run.
         """
         return self._available.items
 
@@ -127,7 +127,7 @@ class Arm:
 
     @property
     def marks(self) -> list[dict[str, Marks]] | None:
-        """Of each run, question -> its samples; None where a score is between right and wrong."""
+        """For each run, question -> its samples; None if a score is between right and wrong."""
         runs = [{i: r.marks for i, r in run.items.items() if r.marks} for run in self.runs]
         every = all(
             len(marks) == len(run.items) for marks, run in zip(runs, self.runs, strict=True)
@@ -136,14 +136,14 @@ class Arm:
 
     @property
     def answers(self) -> list[dict[str, AnswerCounts]] | None:
-        """Of each run, question -> its samples; None where not all outcomes are known."""
+        """For each run, question -> its samples; None if not all outcomes are known."""
         runs = [{i: r.answers for i, r in run.items.items() if r.answers} for run in self.runs]
         sizes = zip(runs, self.runs, strict=True)
         return runs if all(len(answers) == len(run.items) for answers, run in sizes) else None
 
     @property
     def factors(self) -> Factors | None:
-        """Of its accuracy, over all runs; None where not all outcomes are known."""
+        """The factors of its accuracy, over all runs; None if not all outcomes are known."""
         return factors_of(self.answers) if self.answers else None
 
     @property
@@ -191,7 +191,7 @@ class ItemAnalysis:
 
     @cached_property
     def churns(self) -> list[Churn | None]:
-        """Of each comparison: gained are the questions that `a` answers and `b` does not.
+        """The churn of each comparison: `a` gained the questions that it answers and `b` does not.
 
         None where scores are not right or wrong.
         """
@@ -205,7 +205,7 @@ class ItemAnalysis:
 
     @cached_property
     def part_churns(self) -> list[list[tuple[str, str, Churn]]]:
-        """Of each comparison, the churn of each tier and source: kind, name, churn.
+        """For each comparison, the churn of each tier and source: kind, name, churn.
 
         A kind with one name, or with more than MOST_PARTS, is left out.
         """
@@ -220,10 +220,10 @@ class ItemAnalysis:
 
     @cached_property
     def divided(self) -> list[list[tuple[str, str, DividedGain]]]:
-        """Of each comparison, what the difference consists of, as if `b` became `a`.
+        """For each comparison, the parts of the difference, as if `b` became `a`.
 
-        Kind, name, parts: of all questions first, where both are empty, then of each tier and
-        source as in `part_churns`. Empty where outcomes of an arm are unknown.
+        Kind, name, parts: first for all questions, with empty kind and name, then for each tier and
+        source as in `part_churns`. Empty if outcomes of an arm are unknown.
         """
         answers = {arm.name: arm.answers for arm in self.arms}
         kinds = [("", "", None), *self._question_parts]
@@ -240,7 +240,7 @@ class ItemAnalysis:
 
     @property
     def unknown_outcomes(self) -> list[str]:
-        """The arms of which not all outcomes are known, so that no difference is divided."""
+        """The arms with unknown outcomes, whose differences cannot be divided."""
         return [arm.name for arm in self.arms if arm.answers is None]
 
     @cached_property
@@ -294,7 +294,7 @@ class ItemAnalysis:
 
     @cached_property
     def differing(self) -> list[Differing]:
-        """The shared questions, those on which arms differ most first, then by id."""
+        """The shared questions, first those on which arms differ most, then by id."""
         shared = set.intersection(*({*arm.questions} for arm in self.arms))
         scores = {
             i: [[r.scores[i] for r in arm.runs if i in r.scores] for arm in self.arms]
@@ -362,7 +362,7 @@ def compare_arms(
 ) -> ItemAnalysis:
     """Every pair of arms, Holm-corrected together; `stored`, `groups` as in `compare_policies`.
 
-    Two arms with one run each, of whose seeds nothing is known, are two models.
+    Two arms with one run each and an unknown spread between seeds are two models.
     """
     scores = {arm.name: {run.seed: run.run for run in arm.runs} for arm in arms}
     pairs = [
@@ -377,8 +377,8 @@ def compare_arms(
 def distinct_runs(name: str, runs: Sequence[ArmRun]) -> tuple[tuple[ArmRun, ...], list[str]]:
     """The runs of an arm that count as seeds, and notes that name the others.
 
-    A run without a score says nothing, unless no run has one. One that equals an earlier one on
-    every question is a copy of it, or the same run evaluated again; cells of a storage are not.
+    A run without a score is left out, unless no run has one. A run that equals an earlier one on
+    every question is a copy of it, or the same run evaluated again. Cells of a storage all count.
     """
     scored = [run for run in runs if run.scores] or [*runs]
     kept = {run.seed for run in scored}
@@ -393,7 +393,7 @@ def distinct_runs(name: str, runs: Sequence[ArmRun]) -> tuple[tuple[ArmRun, ...]
     copied = {seed for seeds in copies.values() for seed in seeds}
     notes = [
         f"{name}: {_seeds_text(seeds)} the same score as seed {seed} on every question, so they "
-        "count once: a copy, or the same run evaluated again, is no further seed"
+        "count once: a copy, or the same run evaluated again, is not a further seed"
         for seed, seeds in copies.items()
     ]
     if empty:
@@ -415,7 +415,7 @@ def _shared_runs(arms: Sequence[Arm]) -> list[str]:
         if earlier is not run:
             notes.append(
                 f"{other} (seed {earlier.seed}) and {name} (seed {run.seed}) have the same score "
-                "on every question: a copy, or the same run evaluated again, is no further seed"
+                "on every question: a copy, or the same run evaluated again, is not a further seed"
             )
     return notes
 

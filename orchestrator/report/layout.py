@@ -28,7 +28,7 @@ def output_width() -> int | None:
 
 
 def wrapped(text: str, width: int | None, indent: int = 2) -> str:
-    """Each line wrapped at words; `indent` more spaces before what continues a line.
+    """Each line wrapped at words; its continuation lines have `indent` more spaces.
 
     A word that is longer than a line, such as a path, stays whole, so that it can be copied.
     """
@@ -48,7 +48,7 @@ def wrapped(text: str, width: int | None, indent: int = 2) -> str:
 
 
 def _filled(words: Sequence[str], first: int, others: int) -> list[str]:
-    """Lines of these words: one of `first` columns, the others of `others`, or of one long word."""
+    """These words in lines: one of `first` columns, then of `others`; a long word has its own."""
     lines = [""]
     for word in words:
         limit = others if lines[1:] else first
@@ -115,7 +115,7 @@ def _column_width(column: Sequence[str], limit: int | None) -> int:
 
 
 def _words(text: str) -> list[str]:
-    """What a line may be broken into: a unit stays with its number."""
+    """The parts that a line may be broken into: a unit stays with its number."""
     return text.replace(" %", "\u00a0%").split(" ")
 
 

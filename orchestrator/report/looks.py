@@ -1,9 +1,9 @@
-"""The looks at the cells of a sweep: each time that verdicts were computed from other results.
+"""The looks at the cells of a sweep: each time that verdicts were computed from different results.
 
-Who adds seeds until a difference is significant finds one in up to a quarter of the sweeps of equal
+Adding seeds until a difference is significant finds one in up to a quarter of the sweeps of equal
 policies. One look is planned: at all cells that the file declared when the first look was taken. It
-decides at 5 %. Any other decides at .1 % (Haybittle 1971, Peto 1976), so that ten further looks add
-at most one point to the error, and the planned one loses nothing.
+decides at 5 %. Any other look decides at .1 % (Haybittle 1971, Peto 1976): ten further looks add at
+most one point to the error, and the planned look loses nothing.
 """
 
 import logging
@@ -46,10 +46,10 @@ def take_look(
 ) -> list[Look]:
     """The looks at the cells of a plan, in order; the last one is at the `finished` ones, now.
 
-    It is stored, so that the same results have the same level when they are looked at again.
-    failed: cells that a run has tried and given up; dropped: those that a cap leaves out of the
-    plan. Nothing where no cell is finished. A store that cannot be written is logged: its looks
-    count, but this one is not remembered.
+    The look is stored, so that the same results have the same level when they are looked at again.
+    failed: cells that a run has tried and given up; dropped: cells that a cap leaves out of the
+    plan. Empty if no cell is finished. If the store cannot be written, a warning is logged: its
+    looks count, but this one is not stored.
     """
     if not finished:
         return []
@@ -88,7 +88,7 @@ def _read(store: Store, name: str) -> Look | None:
 
 
 def looks_text(looks: Sequence[Look]) -> str:
-    """How many looks there were and what they cost, in sentences; empty of a planned first one."""
+    """The number of looks and what they cost, in sentences; empty for a planned first look."""
     if not looks or (len(looks) == 1 and looks[0].level == ALPHA):
         return ""
     now = looks[-1]
@@ -97,7 +97,7 @@ def looks_text(looks: Sequence[Look]) -> str:
     error = 100 * (ALPHA * any(look.level == ALPHA for look in looks) + EXTRA_LEVEL * extra)
     kind = "is the planned one"
     if now.level < ALPHA:
-        kind = f"is not the planned one, so that verdicts need p ≤ {EXTRA_LEVEL:g}"
+        kind = f"is not the planned one, so verdicts need p ≤ {EXTRA_LEVEL:g}"
     return (
         f"Look {len(looks)} at these results ({seen} finished) {kind}. "
         f"With all looks so far, at most {error:.1f} % of sweeps of equal policies have a verdict"

@@ -1,7 +1,7 @@
-"""What a training probe says about its pool, as values; page and terminal only render them.
+"""A training probe's results on its pool, as values; page and terminal only render them.
 
 A probe's own report analyses all of its samples, which may be incomplete: then the numbers cover
-those drawn. A sweep's report has its cells' subsets beside the pool. Only training prompts are
+the drawn ones. A sweep's report has its cells' subsets beside the pool. Only training prompts are
 read.
 """
 
@@ -54,7 +54,7 @@ Ints = npt.NDArray[np.integer]
 
 EXAMPLES = 3  # completions to read of each outcome
 CANDIDATES_READ = 5  # disputed gold answers shown with a completion
-FEWEST = 5  # prompts of a form of answers that is worth a warning where none is solved
+FEWEST = 5  # prompts of a form of answers that are worth a warning if none is solved
 AGREED = "agreed"  # the key of completions that agree against the gold answer
 SIMULATED_PROMPTS = 200_000  # of all second probes together: a large pool has fewer
 UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
@@ -112,7 +112,7 @@ def pool_outcomes(plan: Plan, store: Store, spec: ProbeSpec) -> PoolOutcomes:
 
 
 def form_notes(plan: Plan, store: Store, spec: ProbeSpec) -> dict[str, str]:
-    """Stored subset of a training probe -> what was noted of failures by form, where it was."""
+    """Stored subset of a training probe -> its note on failures by form, if it has one."""
     notes = {}
     for name, cell in (subset_cells(plan, spec) if spec.split == "train" else {}).items():
         if (subset := read_subset(store, cell)) is not None:
@@ -144,13 +144,12 @@ class Example(NamedTuple):
 class PoolAnalysis:
     """A probe of a training pool. `table` has the schema DIFFICULTY.
 
-    drawn: stored samples, of `expected`, of which an adaptive probe that stops early needs fewer.
-    unsolved: rows of prompts without a correct sample; unfinished: rows of those that failed, and
-    only by truncation. prompts: the whole pool. examples: completions to read by
-    outcome, and those that agree on another answer than the gold one under AGREED. turns: position
-    in BANDS of a pass rate -> the episodes of its prompts; empty for a task of one answer.
-    unsolved_forms: forms of gold answers, such as letters, of which no completion is correct -> how
-    many prompts have one.
+    drawn: stored samples, out of `expected`; an adaptive probe that stops early needs fewer.
+    unsolved: rows of prompts without a correct sample; unfinished: rows of prompts that failed only
+    by truncation. prompts: the whole pool. examples: completions to read, by outcome; under AGREED,
+    those that agree on an answer other than the gold one. turns: position in BANDS of a pass rate
+    -> the episodes of its prompts; empty for single-turn tasks. unsolved_forms: forms of gold
+    answers, such as letters, without a correct completion -> how many prompts have one.
     """
 
     title: str
@@ -312,7 +311,7 @@ def _policies(
 ) -> list[PolicyOutlook]:
     """Each policy of the grid, with its first seed; `tables` is None for an incomplete probe.
 
-    A probe that stops early knows its subsets, but nothing more.
+    A probe that stops early has its subsets, but no estimates.
     """
     outlooks = []
     for policy, cell in subset_cells(plan, spec).items():
@@ -321,13 +320,13 @@ def _policies(
                 note = f"subset in {store.uri}/subsets/{file}"
                 outlooks.append(PolicyOutlook(policy, None, "", note))
             continue
-        # A pool that cannot be trained on yet is chosen from for annotators.
+        # From a pool that cannot be trained on yet, prompts are chosen for annotators.
         unlabelled = not cell.reads_golds and spec.dataset.variant_key in plan.lacking_golds
         try:
             table = tables.of(cell, answers=True, unlabelled=unlabelled)
             own_table = tables.own_table(cell, answers=True, unlabelled=unlabelled)
             if not table.num_rows:
-                note = "ranks prompts by their gold answers, of which the pool has none"
+                note = "ranks prompts by gold answers, but the pool has none"
                 outlooks.append(PolicyOutlook(policy, None, "", note))
                 continue
             subset, _ = select(table, request_of(cell), own_table)

@@ -55,9 +55,9 @@ TERMINAL_DISPUTED = 5
 
 
 def own_page(plan: Plan, page: Path) -> Path:
-    """The page, or one named after the experiments file, too, where it is that of another file.
+    """The page, or one named after the experiments file if the page belongs to another file.
 
-    Raises UserError where it cannot be written, or both are pages of other files.
+    Raises UserError if it cannot be written, or if both belong to other files.
     """
     for file in (page, page.with_stem(f"{page.stem}-{plan.source.file.stem}")):
         check_output(file, PAGES)
@@ -68,13 +68,15 @@ def own_page(plan: Plan, page: Path) -> Path:
         name = html.unescape(source[1].decode(errors="replace")) if source else ""
         if name in ("", relative_path(plan.source.file, file)):
             return file
-    raise UserError(f"{page} is the page of another file: write --out with another name")
+    raise UserError(
+        f"{page} is the page of another experiments file: write --out with another name"
+    )
 
 
 def terminal_report(analysis: SweepAnalysis, width: int | None = None) -> str:
     """The verdict in one line, then results and conclusions.
 
-    Lines fit `width` columns; None: they are as long as they get.
+    Lines fit `width` columns; None: no limit.
     """
     if not analysis.rows:
         return "no cell has a result yet"
@@ -91,7 +93,7 @@ def terminal_report(analysis: SweepAnalysis, width: int | None = None) -> str:
 
 
 def _section_texts(section: Section, width: int | None) -> list[str]:
-    """The tables of a section, and its notes behind them."""
+    """The tables of a section, then its notes."""
     tables = [f"{table.title}\n{as_text(table, width)}" for table in section.tables]
     notes = [block.text for block in section.blocks if isinstance(block, Paragraph)]
     return [*tables, *(wrapped(note, width) for note in notes)]
@@ -136,7 +138,7 @@ def save_report(plan: Plan, store: Store, page: Path) -> tuple[ProbeReport, list
 
 
 def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
-    """The report in short. Lines fit `width` columns, but for commands, which stay whole."""
+    """The report in short. Lines fit `width` columns, except commands, which stay whole."""
     if not report.pools:
         return "no sample is stored yet"
     pools = [terminal_pool(pool, width) for pool in report.pools]

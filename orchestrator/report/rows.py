@@ -70,14 +70,13 @@ class Row:
     samples that assign no bands. answers_read: test set -> update -> question -> its samples that
     are finished, parsed and correct; other_reading: question of the own test set -> its mean
     correctness under the marking that rewards do not use, before and after training, None where
-    there is no such marking. shares, tier_shares: update, tier -> its
-    groups by kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. log: the
-    trainer's, name -> update -> value. answers: some test questions -> a completion before and
-    after training. mislabeled: prompts of the subset whose gold answer label noise has replaced;
-    None without label noise. groups: test set -> question -> the group of related questions that it
-    belongs to, if it does. drift: what groups and refreshes say about it. turns: of the own test
-    set's episodes before and after training, by question; both are empty where completions are no
-    episodes.
+    there is no such marking. shares, tier_shares: update, tier -> its groups by kind. costs: axis
+    of `fairness.AXES` -> cumulative cost after each update. log: the trainer's, name -> update ->
+    value. answers: some test questions -> a completion before and after training. mislabeled:
+    prompts of the subset whose gold answer label noise has replaced; None without label noise.
+    groups: test set -> question -> the group of related questions that it belongs to, if any.
+    drift: from groups and refreshes. turns: of the own test set's episodes before and after
+    training, by question; both are empty if completions are not episodes.
     """
 
     cell: Cell
@@ -115,7 +114,7 @@ class Row:
     ) -> ItemScores:
         """An evaluation as a run to compare, with the questions and samples that have no score.
 
-        k: of pass@k; only: of these questions.
+        k: the k of pass@k; only: restrict it to these questions.
         """
         counts = self.counts[test_set][update]
         if only is not None:
@@ -141,7 +140,7 @@ class Row:
         return factor_scores(read, name, self.samples(test_set))
 
     def run_at(self, point: Point) -> ItemScores:
-        """The same at a point, each question between the evaluations before and after it."""
+        """The same at a point, interpolated between the evaluations before and after it."""
         if not point.share:
             return self.run(point.update)
         ends = [self.run(point.update), self.run(point.later)]
@@ -186,7 +185,7 @@ def read_rows(
 
 
 def axes_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Of each row, the axes of any row as columns of a table; values of several types as texts."""
+    """For each row, the axes of all rows as columns of a table; values of mixed types as text."""
     columns: dict[str, list[Any]] = {}
     for axis in dict.fromkeys(axis for row in rows for axis in row.cell.axes):
         values = [row.cell.axes.get(axis) for row in rows]
@@ -309,7 +308,7 @@ def _read_row(
 def _by_question(
     steps: Mapping[int, pa.Table],
 ) -> tuple[dict[str, SampleCounts], dict[str, Mapping[int, RunAnswers]]]:
-    """Test set -> update -> counts of its sampled answers, as in `Row`; the own one is there."""
+    """Test set -> update -> counts of its sampled answers, as in `Row`; always has the own one."""
     counts: dict[str, dict[int, QuestionCounts]] = {OWN: {}}
     read: dict[str, dict[int, RunAnswers]] = {OWN: {}}
     for update, table in steps.items():
@@ -323,7 +322,7 @@ def _by_question(
 def _other_reading(
     base: pa.Table, final: pa.Table
 ) -> tuple[dict[str, float], dict[str, float]] | None:
-    """Scores under the marking that rewards do not use; None where each sample has one mark."""
+    """Scores under the marking that rewards do not use; None if all marks are the same there."""
     sides = (base, final)
     if any(side["other_outcome"].null_count for side in sides):
         return None
@@ -334,9 +333,9 @@ def _other_reading(
 
 
 def _of_each_tier(base: pa.Table) -> list[str]:
-    """The first question of each tier, in an evaluation of episodes; of many tiers, of some.
+    """The first question of each tier, in an evaluation of episodes; of many tiers, only some.
 
-    Empty where completions are no episodes, or all have the same tier.
+    Empty if completions are not episodes, or all have the same tier.
     """
     episodes = base.filter(base["episode"].is_valid()).select(["prompt_id", "tier"])
     first: dict[str, str] = {}

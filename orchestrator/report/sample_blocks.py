@@ -14,7 +14,7 @@ class Claims(Table):
 
 
 class Message(NamedTuple):
-    """A message of an episode, or its end. `failed`: it says what went wrong."""
+    """A message of an episode, or its end. `failed`: it reports an error."""
 
     speaker: str
     text: str
@@ -63,7 +63,7 @@ class AllPrompts(Block):
 
     @property
     def json(self) -> str:
-        """Head and rows for a script element, which no text of theirs can end."""
+        """Head and rows for a script element, which no text in them can end."""
         text = json.dumps({"head": self.head, "rows": self.rows}, allow_nan=False)
         return text.replace("<", "\\u003c")
 

@@ -1,4 +1,4 @@
-"""What a report says in words: comparisons, sample sizes and numbers. Pure."""
+"""A report's sentences: comparisons, sample sizes and numbers. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor, isfinite, isnan, log10, sqrt
@@ -11,7 +11,7 @@ from orchestrator.stats.inference import ALPHA, Effect
 from tasks.marking.marks import FACTORS
 
 # Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
-# that ships has 5,000 questions; ten times a larger sample that exists is realistic, too.
+# that ships has 5,000 questions; ten times a larger existing sample is also realistic.
 REALISTIC_SEEDS, REALISTIC_ITEMS, TIMES_CURRENT = 100, 10_000, 10
 NEGLIGIBLE = 1.0  # points
 UNKNOWN = "unknown"
@@ -19,12 +19,12 @@ SHORT = ("finished", "parsed", "correct")  # the parts of a gain
 PART_HEAD = (*SHORT, *(f"{factor} %" for factor in FACTORS))  # of `part_texts`
 NO_DIFFERENCE = "practically no difference was observed"
 SINGLE_SEED = (
-    "single seed: the intervals of such a policy cover test questions but not training seeds, so "
-    "that its verdicts are inconclusive"
+    "single seed: the intervals of such a policy cover test questions but not training seeds, "
+    "so its verdicts are inconclusive"
 )
 THESE_MODELS = (
-    "one run of each: verdicts are about these models on new questions; trained again with another "
-    "seed, they may differ"
+    "one run of each: verdicts are about these models on new questions; training with another "
+    "seed may change them"
 )
 KNOWN_SPREAD = "single seed: the spread between seeds is that of stored cells of the same policies"
 
@@ -124,8 +124,8 @@ def missing_text(c: Comparison) -> str:
             "allow for every value of the missing scores"
         )
     return (
-        f"{text}, not differently: if they are not missing at random, the difference may be "
-        f"anything in [{low}, {high}], which would change the verdict"
+        f"{text}, with no difference beyond chance: if they are not missing at random, the "
+        f"difference may be anything in [{low}, {high}], which would change the verdict"
     )
 
 
@@ -169,7 +169,7 @@ def _required_sample(c: Comparison) -> str:
 
 
 def _too_few(c: Comparison) -> str:
-    """What a pair whose interval is the whole range has too few of."""
+    """What a pair has too few of if its interval is the whole range."""
     if c.groups is not None:
         return "groups of questions, of similar sizes"
     if c.item == "question" and c.items == 1:
@@ -196,7 +196,7 @@ def counted_runs(runs: tuple[int, int]) -> str:
 
 
 def ties_text(pool: int, chosen: int) -> str:
-    """The prompts chosen of those that tie at the cutoff; a dash where chance decided on none."""
+    """The prompts chosen of those that tie at the cutoff; a dash if chance decided on none."""
     return f"{chosen:,} of {pool:,}" if chosen < pool else NONE
 
 

@@ -25,8 +25,8 @@ class PairVerdict:
 class FamilyVerdict(Block):
     """The conclusions of one family, the decided pairs first, and their caveats.
 
-    `read_at`: where accuracies were read. `single`: the sentence in place of pairs where one policy
-    only is finished. `below_base`: the policies of which cells ended worse than they began.
+    `read_at`: where accuracies were read. `single`: the sentence in place of pairs if only one
+    policy is finished. `below_base`: the policies with cells that ended worse than they began.
     """
 
     title: str

@@ -33,7 +33,7 @@ VIEW_SECONDS = 60.0  # for what a server is sent at once: a cell, or the sweep
 
 
 def default_tracking_uri(store: Store) -> str:
-    """A SQLite file in the storage; UserError where the storage is not a local folder."""
+    """A SQLite file in the storage; UserError if the storage is not a local folder."""
     if not store.local:
         raise UserError(f"storage {store.uri} cannot hold an MLflow database: pass --tracking-uri")
     return f"sqlite:///{store.path('mlflow.db')}"
@@ -65,7 +65,7 @@ class Tracker:
         self._attempt(lambda: self._runs.live(cell, update, metrics))
 
     def sync(self, cell: Cell) -> None:
-        """Write what MLflow misses of a finished cell, or an unfinished one's pending metrics."""
+        """Write what MLflow lacks of a finished cell, or an unfinished one's pending metrics."""
         if not self.enabled:
             return
         result = CellFolder(self._store, cell.cell_id).result()
@@ -86,7 +86,7 @@ class Tracker:
         self._attempt(lambda: self._runs.fail(cell, reason))
 
     def show(self, analysis: SweepAnalysis) -> None:
-        """Bring the runs up to date with the analysis, as far as they do not show it already."""
+        """Bring the runs up to date with the analysis, unless they already show it."""
         if not self.enabled or not analysis.rows:
             return
         self._attempt(lambda: self._runs.mark_collapsed(analysis.collapsed))
@@ -111,7 +111,7 @@ class Tracker:
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """The only place where failures of MLflow are caught."""
-        self._store.before_write()  # MLflow's files may stand in the storage
+        self._store.before_write()  # MLflow's files may be in the storage
         try:
             with self._lock:
                 if self.enabled and self._uri.startswith("sqlite"):
@@ -163,7 +163,7 @@ def ui_command(store: Store, host: str = "127.0.0.1", port: int = 5000) -> list[
 
 
 def free_port(host: str, port: int | None) -> int:
-    """The port, or without one 5000 or another that is free. Raises UserError where it is not."""
+    """The port; without one, 5000 or another free port. Raises UserError if it is not free."""
     for each in (5000, 0) if port is None else (port,):
         try:
             with socket.create_server((host, each)) as server:
@@ -174,7 +174,7 @@ def free_port(host: str, port: int | None) -> int:
 
 
 def serve_ui(store: Store, host: str = "127.0.0.1", port: int | None = None) -> int:
-    """Replace this process by the MLflow server. UserError where it cannot start."""
+    """Replace this process by the MLflow server. Raises UserError if it cannot start."""
     if not Path(store.path("mlflow.db")).is_file():  # MLflow's own: it may be a link
         raise UserError(f"{store.path('mlflow.db')} does not exist: run a sweep first (decile run)")
     try:

@@ -48,9 +48,9 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def is_damaged(error: BaseException) -> bool:
-    """Whether no rerun can use an SQLite file: not a database (any more), or of a newer MLflow.
+    """Whether no rerun can use an SQLite file: it is not a database, or of a newer MLflow.
 
-    MLflow migrates the tables of an older one when it connects.
+    MLflow migrates the tables of an older version when it connects.
     """
     texts = ("file is not a database", "malformed", "no such table", "no such column")
     half_migrated = ("Can't locate revision", "already exists\n[SQL: \nCREATE TABLE")

@@ -1,9 +1,9 @@
 """The only module that relies on undocumented parts of MLflow: its UI, database and sessions.
 
 A saved view of the runs page is a tag of the experiment, mlflow.sharedViewState.KEY. The page lists
-them under "Views", and opens one by ?viewStateShareKey=KEY. `test_library_internals.py` looks
-for every name in the installed UI, and `pyproject.toml` pins MLflow to the minor version that was
-tested. Imports mlflow where it changes it alone.
+them under "Views", and opens one by ?viewStateShareKey=KEY. `test_library_internals.py` looks for
+every name in the installed UI, and `pyproject.toml` pins MLflow to the minor version that was
+tested. Imports mlflow only where it changes it.
 """
 
 import json
@@ -24,7 +24,7 @@ KIND = {"mlflow.experimentKind": "custom_model_development"}  # otherwise the pa
 
 _STATE: dict[str, Any] = {
     "searchFilter": "params.policy != ''",  # cells alone, without the parent run
-    "orderByKey": "params.`policy`",  # any order but by time lists cells without their parent
+    "orderByKey": "params.`policy`",  # any order except by time lists cells without their parent
     "orderByAsc": True,
     "selectedColumns": [
         *(f"params.`{name}`" for name in GRID_AXES),

@@ -153,7 +153,7 @@ class CellRun:
                 self.pending.append(Metric(clean(name), float(value), timestamp, step))
 
     def agrees(self, view: CellView) -> bool:
-        """Whether the store has every logged point, with the same value: it may only have more.
+        """Whether the store has every logged point, with the same value; it may have more.
 
         Resumed trials may not be reproducible, and two drivers may have logged the same point.
         """
@@ -198,7 +198,7 @@ class SweepRuns:
         where = f"tags.mlflow.parentRunId = '{self.parent.run_id}'"
         children = search_runs(self._client, self.experiment_id, where)
         self._runs: dict[str, CellRun] = {}
-        # Of several runs of a cell, which two drivers have left, the one with the result is kept.
+        # If two drivers have left several runs of a cell, the one with the result is kept.
         for child in sorted(children, key=lambda r: "decile.synced" not in r.data.tags):
             if (cell_id := child.data.tags.get("decile.cell_id", "")) in self._runs:
                 self._client.delete_run(child.info.run_id)
@@ -252,10 +252,10 @@ class SweepRuns:
         self._flush(run, {"decile.synced": view.digest})
         run.synced, run.running = view.digest, False
         run.unread = list(run.points)
-        run.points.clear()  # of a finished cell: read again if that is ever needed
+        run.points.clear()  # of a finished cell: read again if ever needed
 
     def mark_collapsed(self, cell_ids: Collection[str]) -> None:
-        """Tag the runs of these cells only: a larger sweep may acquit a cell that was tagged."""
+        """Tag the runs of these cells only: a larger sweep may clear a tagged cell."""
         for cell_id, run in self._runs.items():
             if run.collapsed != (cell_id in cell_ids):
                 run.collapsed = not run.collapsed

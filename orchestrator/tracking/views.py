@@ -89,8 +89,8 @@ def flatten(value: Any, name: str = "") -> dict[str, str]:
 def cell_params(cell: Cell) -> dict[str, str]:
     """Every swept axis and every resolved setting that the cell's id covers, flat.
 
-    Also what a reader of the probe's settings and of the data would look for. CPU and GPU shares
-    are not part of the id and may change, so they are tags.
+    Also settings of the probe and of the data that a reader would look for. CPU and GPU shares are
+    not part of the id and may change, so they are tags.
     """
     model, dataset = cell.probe.model, cell.probe.dataset
     others = {
@@ -216,7 +216,7 @@ def view_digest(result: Result) -> str:
 
 
 def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
-    """A finished cell's view. StoreError where a file is missing or corrupt."""
+    """A finished cell's view. Raises StoreError if a file is missing or corrupt."""
     folder = CellFolder(store, cell.cell_id)
     finished = folder.finished()
     if finished is None:

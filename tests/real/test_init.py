@@ -545,11 +545,11 @@ def test_a_text_that_questions_are_about_is_named(
 ) -> None:
     rows = [{name: f"Text {i}.", "question": f"Why {i}?", "answer": str(i)} for i in range(40)]
     written("--train", jsonl(rows))
-    assert f"'{name}' is not asked" in capsys.readouterr().out
+    assert f"'{name}' is not used" in capsys.readouterr().out
     for row in rows:
         row["question"] = f"{row[name]} {row['question']}"
     written("--train", jsonl(rows), "--force")
-    assert "is not asked" not in capsys.readouterr().out
+    assert "is not used" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

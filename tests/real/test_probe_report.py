@@ -240,7 +240,7 @@ def test_no_policy_is_named_best_where_all_are_equal(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "runs"))
     draw(plan, store, lambda _prompt, i: {"outcome": "wrong", "extracted": str(i)})
     [pool] = probe_report(plan, store, tmp_path / "p.html").pools
-    assert "all policies have as many groups to learn from" in advice(pool)
+    assert "all policies have equally many groups" in advice(pool)
     assert "exclude: unsolved" not in advice(pool), "it would leave no prompt"
 
 

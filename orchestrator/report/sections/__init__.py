@@ -1,1 +1,1 @@
-"""What the report says about each part of an analysis: tables, figures and sentences."""
+"""The report's tables, figures and sentences for each part of an analysis."""

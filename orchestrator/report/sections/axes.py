@@ -20,7 +20,7 @@ SMALL = (5.4, 3.3)  # inches: at phone width the text is still about 9 pixels hi
 
 
 def label(name: str, width: int = LABEL) -> str:
-    """A name in lines of `width` characters, as it is: not as the formula that $ would start."""
+    """A name in lines of `width` characters, taken literally: $ does not start a formula."""
     return fill(printable_line(name).replace("$", r"\$"), width)
 
 

@@ -18,7 +18,7 @@ _THOUGHTS = ("reasoning_content", "thinking")
 
 
 def card(prompt: Prompt, answers: Sequence[tuple[str, AnswerText]], about: str = "") -> Completions:
-    """Completions of a prompt, each with where it is from; of bounded length.
+    """Completions of a prompt, each with its origin; of bounded length.
 
     The messages that all of its episodes begin with are shown once, in place of the question.
     """
@@ -57,7 +57,7 @@ def origin_text(prompt: Prompt, before: str, after: str = "") -> str:
 
 
 def _turns(messages: Sequence[Mapping[str, Any]], episode: Mapping[str, Any]) -> list[Message]:
-    """The messages, the middle ones of many left out."""
+    """The messages, without the middle ones if there are many."""
     some_failed = episode["tool_errors"] > 0
     if (left_out := len(messages) - MESSAGES) <= 0:
         return [_message(message, MESSAGE_LIMIT, some_failed) for message in messages]

@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 MOST_PROMPTS = 20
 KINDS = {"live": COLOURS[2], "all correct": COLOURS[5], "all wrong": COLOURS[1], "dead": "#999999"}
 METHOD = (
-    "A group is live if some of its completions are correct and some are not; where a log does not "
-    "say which are correct, if their rewards differ. Only live groups teach what a right answer "
-    "is. A change is reported if the interval of 99.9 % between the first and the last fifth of "
-    "the updates does not include 0, with the noise of one update taken from differences of "
-    "neighbours. Whether correctness falls is looked for between visits of the same prompt only. "
-    "A check that the log does not allow is listed as not checked."
+    "A group is live if some of its completions are correct and some are not. If a log does not "
+    "mark completions as correct, a group is live if its rewards differ. Only live groups teach "
+    "what a right answer is. A change is reported if the 99.9 % interval of the difference "
+    "between the first and the last fifth of the updates excludes 0. The noise of one update is "
+    "taken from differences of neighbouring updates. A fall in correctness is looked for only "
+    "between visits of the same prompt. Checks that the log does not allow are listed as not "
+    "checked."
 )
 
 
@@ -96,7 +97,7 @@ def fact_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def unknown_lines(diagnosis: Diagnosis) -> list[str]:
-    """Which checks could not be made and why, and what the log does not hold."""
+    """Which checks could not be made and why, and what the log lacks."""
     codes: dict[str, list[str]] = {}
     for code, why in diagnosis.unchecked:
         codes.setdefault(why, []).append(code)

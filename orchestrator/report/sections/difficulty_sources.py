@@ -1,4 +1,4 @@
-"""What prompts are ranked by, compared, as tables for every view."""
+"""Sources of difficulty, compared, as tables for every view."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,15 @@ from orchestrator.report.sentences import effect_text, in_points
 from orchestrator.stats.inference import Effect, Interval
 
 MATRIX = (
-    "Above the diagonal: Spearman's rank correlation of two sources over the prompts that both "
-    "know. Below it: the share of the hardest tenth by one that is also in the hardest tenth by "
-    "the other (10 % by chance), where each breaks its ties at random. On the diagonal: the same "
-    "of a source with itself under other ties, the most that can be expected. In brackets: 95 % "
-    "intervals for other prompts of this kind. Hard by agreement are the prompts on which the "
-    "answers agree least."
+    "Above the diagonal: Spearman's rank correlation of two sources over the prompts that have a "
+    "value in both. Below it: the share of the hardest tenth by one that is also in the hardest "
+    "tenth by the other (10 % by chance), with ties broken at random. On the diagonal: the same "
+    "share of a source with itself under different random ties, the most that can be expected. In "
+    "brackets: 95 % intervals for other prompts of this kind. Hard by agreement are the prompts "
+    "on which the answers agree least."
 )
 ARMS = (
-    "Cells of one policy that differ in nothing but what it ranks by. Accuracy: where the "
+    "Cells of one policy that differ only in what it ranks by. Accuracy: where the "
     "comparison reads it, a mean over seeds. Difference: to the first line of the policy on the "
     "same test questions, in points, with its 95 % interval. These pairs are not part of the "
     "verdicts; a claim may name the values of the axis."

@@ -15,7 +15,7 @@ def drift_section(families: Sequence[Family]) -> Section:
 
 
 def refreshes(families: Sequence[Family]) -> Table:
-    """What the refreshes of each policy's cells agree with; empty without refreshes."""
+    """How far the refreshes of each policy's cells agree with earlier rates; empty without any."""
     body = []
     for family in families:
         for policy, rows in family.by_policy().items():
@@ -38,11 +38,11 @@ def refreshes(families: Sequence[Family]) -> Table:
             *("rank correlation: probe", "latest", "hardest tenth: probe", "latest"),
         ),
         body,
-        "Prompts that were probed again during training, of all seeds; the other columns are means "
-        "over seeds. Pass rate: of the samples of the probe → now; if these samples chose the "
-        "prompts, they exaggerate. Rank correlation (Spearman) and the share of "
-        "the hardest tenth in common (0.1 by chance, ties at random) with the pass rates now: of "
-        "the probe, and of the latest estimate, a prompt's last group or refresh or else the "
+        "Prompts: those that were probed again during training, over all seeds; the other "
+        "columns are means over seeds. Pass rate: of the samples of the probe → now. If these "
+        "samples chose the prompts, they exaggerate. Rank correlation (Spearman) and shared "
+        "hardest tenth (0.1 by chance, ties at random): of the pass rates now with those of the "
+        "probe, and with the latest estimate: a prompt's last group or refresh, or else the "
         "probe. Few samples per prompt lower both.",
     )
 
@@ -65,8 +65,8 @@ def ages(families: Sequence[Family]) -> Table:
         "Live groups by age of the estimate",
         ("model and data", "policy", *map(age_text, bounds)),
         body,
-        "% of the groups drawn, and their number, of all seeds: by the updates between a group and "
-        "its prompt's last group or refresh or else the probe.",
+        "% of the groups drawn, and their number, over all seeds. Age: the updates between a "
+        "group and its prompt's last group or refresh, or else the probe.",
     )
 
 

@@ -118,7 +118,8 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
     """Learnable % against gain in points, one mark per cell (paper A, figure 3), and R².
 
     `groups`: model and data -> rows. Each group has its own marker, each policy its colour. The
-    line of each block and R² are those of the policies' means over their seeds, at least eight.
+    line of each block and R² are those of the policies' means over their seeds, for at least eight
+    policies.
     """
     figure, axes = new_axes(*SMALL)
     rows = [row for group in groups.values() for row in group]

@@ -23,13 +23,13 @@ Sides = tuple[Mapping[str, float], Mapping[str, float]]  # question -> score, be
 
 TITLE = "What the gain consists of"
 CAPTION = (
-    "Accuracy is the product of three shares: completions that finished (they did not end at the "
-    "token limit without an answer), of these the ones of which an answer was parsed, and of these "
-    "the correct ones. Each is given in % before and after training. Of the gain, in points, each "
-    "share has its mean effect over the orders in which the three could have changed (Shapley's "
-    "values); the parts add up to the gain. In brackets: the 95 % interval over questions and, "
-    "with several seeds, seeds. Unknown: a share of nothing, such as correct answers where none "
-    "was parsed; the gain is then not divided."
+    "Accuracy is the product of three shares. Finished: completions that did not end at the token "
+    "limit without an answer. Parsed: finished completions with a parsed answer. Correct: parsed "
+    "answers that are correct. Each is given in % before and after training. The gain, in points, "
+    "is divided among the shares by their mean effects over the orders in which the three could "
+    "have changed (Shapley values); the parts add up to the gain. In brackets: the 95 % interval "
+    "over questions and, with several seeds, seeds. Unknown: a share of nothing, such as correct "
+    "answers where none was parsed; the gain is then not divided."
 )
 
 
@@ -73,15 +73,15 @@ def gains_by_marking(families: Sequence[Family]) -> Table:
         ("model and data", "policy", "strict", "lenient", "form"),
         body,
         "Accuracy after training in %, and in parentheses the gain in points with its 95 % "
-        "interval, of the same completions under both markings of the task. The lenient one reads "
-        "answers in other forms, too. Form: the gain under the strict marking minus that under the "
-        "lenient one, which is what the model gained by writing answers as the strict marking "
+        "interval, of the same completions under both markings of the task. The lenient one also "
+        "reads answers in other forms. Form: the gain under the strict marking minus that under "
+        "the lenient one, which the model gained by writing answers as the strict marking "
         "expects them.",
     )
 
 
 def _readings(row: Row) -> Mapping[str, Sides] | None:
-    """Marking -> scores before and after training; `form`: those that only `lenient` gives, < 0."""
+    """Marking -> scores before and after training; `form`: what only `lenient` gives, negative."""
     if row.other_reading is None:
         return None
     rewarded: Sides = (row.scores(0), row.scores(row.cell.updates))
@@ -96,7 +96,7 @@ def _readings(row: Row) -> Mapping[str, Sides] | None:
 
 
 def gain_part_figures(families: Sequence[Family]) -> list[Figure]:
-    """A figure for each family of which some policy's gain can be divided."""
+    """A figure for each family with a policy whose gain can be divided."""
     figures = []
     for family in families:
         gains = {policy: gain_by_part(rows)[:1] for policy, rows in family.by_policy().items()}

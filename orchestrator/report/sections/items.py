@@ -35,24 +35,24 @@ MOST_NAMED = 4  # arms of a title
 MOST_PAIRS = 45  # of a figure: ten arms
 METHOD = (
     "Each pair is compared on the questions that have a score in both; a question's samples are "
-    "averaged within a run, and runs are paired by question. Related questions are averaged within "
-    "their group. In brackets: the 95 % interval of this pair alone, for new questions and, with "
-    "several runs, for new seeds; p is two-sided. Holm's correction covers all pairs of this page. "
-    "One arm beats another where the interval excludes zero and the corrected p is at most .05. Of "
-    "two arms with one run each, that is a statement about these models; where one arm has several "
-    "runs, it is one about policies, which needs several runs of both. The sample size stated as "
-    "needed detects a difference of the observed size with 80 % power at the strictest level of "
-    "Holm's correction."
+    "averaged within a run, and runs are paired by question. Related questions are averaged "
+    "within their group. In brackets: the 95 % interval of this pair alone, for new questions "
+    "and, with several runs, for new seeds; p is two-sided. Holm's correction covers all pairs of "
+    "this page. One arm beats another where the interval excludes zero and the corrected p is at "
+    "most .05. For two arms with one run each, that is a statement about these models. If one arm "
+    "has several runs, it is about policies and needs several runs of both. The sample size "
+    "stated as needed detects a difference of the observed size with 80 % power at the strictest "
+    "level of Holm's correction."
 )
 
 
 CONSISTS = (
-    "In points, from the second arm to the first: by completions that finish (they do not end at "
-    "the token limit without an answer), by answers that are parsed where they do, and by right "
-    "answers among these. The three parts (Shapley's values) add up to the difference over the "
-    "questions whose outcomes are known on both sides. In brackets: 95 % intervals, as for the "
-    "difference. Then the three shares in %, of the second arm and of the first. Unknown: a share "
-    "of nothing."
+    "In points, from the second arm to the first. Finished: by completions that do not end at the "
+    "token limit without an answer. Parsed: by answers that are parsed from these. Correct: by "
+    "right answers among these. The three parts (Shapley's values) add up to the difference over "
+    "the questions whose outcomes are known on both sides. In brackets: 95 % intervals, as for "
+    "the difference. Then the three shares in %, of the second arm and of the first. Unknown: a "
+    "share of nothing."
 )
 
 
@@ -159,10 +159,10 @@ def pairs_table(analysis: ItemAnalysis) -> Table:
         ),
         body,
         "Groups: of related questions. Left out: questions without a score in one of the two. "
-        "Missing: the share of each one's samples without a score; bounds: the ends of the "
+        "Missing: the share of samples without a score in each; bounds: the ends of the "
         "interval if these were all wrong in one and right in the other. Needed: seeds with these "
         "questions, or questions with these seeds, that would detect the difference with 80 % "
-        "power; a range, because the difference and how much seeds vary are only estimates.",
+        "power; a range, because the difference and the spread between seeds are only estimates.",
     )
 
 
@@ -199,18 +199,18 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
         "Questions that one of two arms answers",
         ("arms", "only the first", "only the second", "by chance", "questions"),
         alone,
-        "With several samples or seeds, a question counts by how often one sample of the first is "
-        "correct and one of the second wrong, or the reverse. With several samples, those of equal "
-        "number are not compared, because Decile draws them with the same random numbers. By "
-        "chance: how many of each there would be if the arms were alike. It compares two samples "
-        "of one run or, for an arm with several seeds, two of its seeds. The test of the pair is "
-        "that of the difference of both numbers.",
+        "With several samples or seeds, a question counts by how often one sample of the first "
+        "is correct and one of the second wrong, or the reverse. With several samples, those "
+        "with the same number are not compared, because Decile draws them with the same random "
+        "numbers. By chance: how many of each to expect if the arms were alike, from two samples "
+        "of one run or, for an arm with several seeds, from two of its seeds. The test of the "
+        "pair is that of the difference of both numbers.",
     )
     per_cost = Table(
         "Gain per cost",
         ("arm", *(f"per {unit}" for unit in units)),
         gains,
-        "Of cells: points of accuracy gained by training, divided by what it used: mean gain over "
+        "For cells: points of accuracy gained by training, divided by what it used: mean gain over "
         "seeds by mean cost, with its 95 % interval. A dash: the interval is wider than the value.",
     )
     parts = Table(
@@ -224,7 +224,7 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
 
 
 def _consists(analysis: ItemAnalysis) -> tuple[Table, Table]:
-    """What the differences consist of: of all questions, and of each tier and source."""
+    """The parts of the differences: for all questions, and for each tier and source."""
     every, parts = [], []
     for c, divided in zip(analysis.comparisons, analysis.divided, strict=True):
         for kind, name, gain in divided:
@@ -249,8 +249,8 @@ def unknown_text(analysis: ItemAnalysis) -> str:
     return (
         "What the differences consist of (completions that finish, answers that are parsed, right "
         "answers) is unknown: the column outcome is missing in rows of "
-        f"{', '.join(analysis.unknown_outcomes)}, holds another word than those of decile mark and "
-        "decile evaluate, or contradicts the score."
+        f"{', '.join(analysis.unknown_outcomes)}, has a value that decile mark and "
+        "decile evaluate do not write, or contradicts the score."
     )
 
 

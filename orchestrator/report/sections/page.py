@@ -45,7 +45,7 @@ METHOD = (
     "Holm's correction covers all of them. A policy beats another where the interval excludes zero "
     "and the corrected p is at most .05. The sample size stated as needed detects a difference of "
     "the observed size with 80 % power at the strictest level of Holm's correction; none is stated "
-    "beyond 100 seeds and 10,000 questions, or ten times those of the comparison. Seeds that are "
+    "beyond 100 seeds and 10,000 questions, or ten times those of the comparison. Seeds "
     "added after this look need a corrected p of .001: declare an experiment with new seeds "
     "instead. Verdicts are about policies, on new questions and with new training seeds. The "
     "comparison of a single seed is inconclusive, because its interval covers test questions only, "
@@ -146,9 +146,9 @@ def gains(families: Sequence[Family], styles: Styles) -> Section:
 
 
 def over_labels(families: Sequence[Family], styles: Styles) -> list[Figure]:
-    """What accuracy cost in labels, of each model and data set whose cells have used unequal ones.
+    """Accuracy over labels, for each model and data set whose cells have used different numbers.
 
-    Every family of them has its marks, such as each budget.
+    Each family, such as each budget, has its own marks.
     """
     by_data: dict[str, dict[str, Sequence[Row]]] = {}
     for family in families:
@@ -156,8 +156,8 @@ def over_labels(families: Sequence[Family], styles: Styles) -> list[Figure]:
     return [
         Figure(
             f"Test accuracy over labels, {title}: after training, mean over seeds with its 95 % "
-            "interval. Labels: gold answers that selection and training have used; marks of equal "
-            "ones stand side by side",
+            "interval. Labels: gold answers that selection and training have used; marks at equal "
+            "labels stand side by side",
             partial(accuracy_over_labels, groups, styles),
         )
         for title, groups in by_data.items()
@@ -169,8 +169,8 @@ def learnable(families: Sequence[Family], styles: Styles) -> Section:
     """Table 2 and figure 3 of paper A, and the groups by kind."""
     scatter = Figure(
         "Learnable % against gain, one mark per cell. R² is that of the policies' means over "
-        "their seeds, at least eight, within each model and data; correlation does not imply "
-        "causation",
+        "their seeds, for at least eight policies, within each model and data; correlation does "
+        "not imply causation",
         partial(learnable_against_gain, {f.title: f.rows for f in families}, styles),
     )
     areas = (

@@ -76,18 +76,18 @@ POLICIES = (
     "subset; the samples that chose it exaggerate. Learnable %: the expected share of groups of "
     "{group} completions whose rewards differ, before any training. Unsolved: prompts without a "
     "correct sample. Tied at cutoff: prompts chosen at random among those whose score equals that "
-    "of the last chosen one. Suspected: prompts whose samples agree on another answer than the "
+    "of the last chosen one. Suspected: prompts whose samples agree on an answer other than the "
     "gold one, in a pool where most such gold answers are expected to be wrong. Retest overlap: "
     "the expected share of the subset that is also in the subset of a second probe of the same "
     "size; – where second probes are not simulated."
 )
 DISPUTED = (
-    "At least two thirds of the completions with an answer (no fewer than three) agree on another "
-    "one than the gold answer. A mistake that the model often makes looks the same: read the "
-    "prompts. How many such mistakes to expect is estimated from how alike the wrong answers are "
-    "where the model also finds the gold one. Evidence: the lower end of the Wilson 95 % interval "
-    "of the share by which the agreed answer leads over the gold one. exclude: suspected leaves "
-    "out the suspected ones, if there are any."
+    "At least two thirds of the completions with an answer (at least three) agree on an answer "
+    "other than the gold one. A mistake that the model often makes looks the same: read the "
+    "prompts. The expected number of such mistakes is estimated from how alike the wrong answers "
+    "are where the model also finds the gold one. Evidence: the lower end of the Wilson 95 % "
+    "interval of the share by which the agreed answer leads over the gold one. exclude: suspected "
+    "leaves out the suspected ones, if there are any."
 )
 EXAMPLES = (
     "For each outcome, the first such completion of the prompts whose ids come first. Ids are "
@@ -95,13 +95,13 @@ EXAMPLES = (
 )
 EPISODES = (
     "For each line of the table of turns, the prompt whose id comes first, with its first episode "
-    "of each outcome; and the first episode of an outcome that none of them has. Ids are hashes, "
+    "of each outcome; and the first episode of each outcome that none of them has. Ids are hashes, "
     "so the choice within a line does not depend on success."
 )
 TURNS = (
     "Prompts by the share of their episodes that are correct. Turns and tool calls: mean per "
     "episode. Tool errors: calls that were answered by an error. Truncated: episodes that a limit "
-    "ended before they were correct. Failed: episodes that failed with their environment."
+    "ended before they were correct. Failed: episodes whose environment failed."
 )
 
 
@@ -109,7 +109,7 @@ TURNS = (
 class ProbeReport(Page):
     """The page of an experiment's probes; pools: those of training pools with stored samples.
 
-    sources: what their prompts may be ranked by, compared.
+    sources: their sources of difficulty, compared.
     """
 
     pools: tuple[PoolAnalysis, ...] = ()
@@ -170,7 +170,7 @@ def pool_sections(pools: Sequence[PoolAnalysis], files: Sequence[str] = ()) -> I
 
 
 def _all_prompts(pool: PoolAnalysis, file: str) -> Block:
-    """Every prompt with what the probe knows of it; of a large pool, where to find that."""
+    """Every prompt with its values in the probe; for a large pool, where to find them."""
     table, where = pool.table, file or "the difficulty table"
     if table.num_rows > BROWSABLE:
         count = counted(table.num_rows, "prompt")
@@ -284,7 +284,7 @@ def facts(pool: PoolAnalysis) -> list[str]:
     elif not pool.complete:
         lines.append(
             f"the probe is incomplete. Samples stored: {pool.drawn:,} of {pool.expected:,}. "
-            "Rerun decile probe to draw the others"
+            "Rerun decile probe to draw the rest"
         )
     scorable, solved = counts(table, "scorable"), counts(table, "successes")
     labelled = labelled_rows(table)
@@ -298,8 +298,8 @@ def facts(pool: PoolAnalysis) -> list[str]:
     if pool.unsolved_forms:
         forms = (f"{form} ({counted(n, 'prompt')})" for form, n in pool.unsolved_forms.items())
         lines.append(
-            f"no completion at all is correct where answers are {', '.join(forms)}: the questions "
-            "or the marker may not let a model give such answers, so read some of them"
+            f"no completion is correct where answers are {', '.join(forms)}: the questions "
+            "or the marker may prevent a model from giving such answers, so read some of them"
         )
     lines += form_lines(pool) + (agreement_lines(table) if pool.complete else [])
     unmarked = labelled & (scorable == 0) & (counts(table, "n") > 0)
@@ -333,12 +333,12 @@ def facts(pool: PoolAnalysis) -> list[str]:
 
 
 def form_lines(pool: PoolAnalysis) -> list[str]:
-    """Which failures are of form: in the pool, and in the sources where they are the most."""
+    """Which failures are of form: in the pool, and in the sources with the most of them."""
     table, limit = pool.table, pool.spec.settings.limit_text
     if form_counts(table) is None:
         return [f"failures by form: {UNKNOWN}, because no other reading of answers is stored"]
     lines = []
-    if not reading_remedies(outcome_counts(table), limit):  # else `pool_warning` says it
+    if not reading_remedies(outcome_counts(table), limit):  # otherwise `pool_warning` reports it
         lines = [note] if (note := form_note(table, limit)) else []
     if "source" not in table.column_names:
         return lines
@@ -353,7 +353,7 @@ def form_lines(pool: PoolAnalysis) -> list[str]:
 
 
 def agreement_lines(table: pa.Table) -> list[str]:
-    """How far the completions of a prompt agree, and what that says of pass rates."""
+    """How far the completions of a prompt agree, and how that relates to pass rates."""
     known = table.filter(table["agreement"].is_valid())
     if not known.num_rows:
         return []
@@ -378,8 +378,8 @@ def agreement_lines(table: pa.Table) -> list[str]:
 def advice(pool: PoolAnalysis) -> str:
     """What to do next, as one sentence without a full stop; empty while no subset is known.
 
-    Answers that are not read come first. Then subsets of which many prompts were never solved, or
-    are suspected: wrong gold answers look the same, and either gives no group to learn from.
+    Answers that are not read come first. Then subsets with many prompts that were never solved or
+    are suspected: wrong gold answers look the same, and neither gives a group to learn from.
     """
     limit = pool.spec.settings.limit_text
     remedies = reading_remedies(outcome_counts(pool.table), limit)
@@ -393,7 +393,7 @@ def advice(pool: PoolAnalysis) -> str:
     share = f"{100 * learnable[best]:.0f} %"
     text = f"next: {best} has the most groups to learn from ({share})"
     if len(learnable) > 1 and all(f"{100 * each:.0f} %" == share for each in learnable.values()):
-        text = f"next: all policies have as many groups to learn from ({share})"
+        text = f"next: all policies have equally many groups to learn from ({share})"
     doubtful = {name: max(s.unsolved, s.suspected or 0) for name, s in subsets.items()}
     worst = max(doubtful, key=lambda name: doubtful[name] / subsets[name].size)
     if doubtful[worst] < DOUBTFUL * subsets[worst].size:
@@ -418,7 +418,7 @@ def _count(prompts: int, table: pa.Table) -> str:
 
 
 def part_table(table: pa.Table, kind: str, most: int = MAX_PARTS) -> ShareTable:
-    """Pass rates by tier or source; without rows where all prompts have the same."""
+    """Pass rates by tier or source; without rows if all prompts have the same."""
     parts = table[kind] if kind in table.column_names else pa.nulls(table.num_rows, pa.string())
     prompts = pa.table({kind: pc.fill_null(parts, ""), "band": band_of(table)})
     grouped = prompts.group_by([kind, "band"]).aggregate([([], "count_all")])
@@ -446,7 +446,7 @@ def part_table(table: pa.Table, kind: str, most: int = MAX_PARTS) -> ShareTable:
 
 
 def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
-    """Outcomes and suspected golds by source, and what each policy takes of each."""
+    """Outcomes and suspected golds by source, and what each policy takes from each."""
     if "source" not in pool.table.column_names:
         return Table("", (), [])
     source = pc.fill_null(pool.table["source"], "")
@@ -477,8 +477,9 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
         "Outcomes and subsets by source",
         ("source", "prompts", *(f"{o} %" for o in occurring), "by form %", "suspected", *policies),
         body,
-        "Outcomes of all completions; by form: those without an answer that was read, or with the "
-        f"gold answer in another form; under each policy, the prompts that it takes.{shown}",
+        "Outcomes of all completions. By form: completions without an answer that was read, or "
+        "with the gold answer in another form. Under each policy: the prompts that it "
+        f"takes.{shown}",
     )
 
 

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
 
 LIMITS = (
-    "One run, which trained on the prompts of its own trainer: a choice would have changed the "
-    "training, and so the later visits. A live group is not a gain in accuracy, about which "
-    "nothing is said here. Intervals (95 %) are of other prompts of this kind, not of other runs "
-    "or models."
+    "One run, which trained on the prompts that its trainer chose: another choice would have "
+    "changed the training, and so the later visits. A live group is not a gain in accuracy, which "
+    "is not measured here. Intervals (95 %) cover other prompts of this kind, not other runs or "
+    "models."
 )
 
 
@@ -87,7 +87,7 @@ def _points(estimate: Estimate) -> str:
 
 
 def run_lines(replay: Replay) -> list[str]:
-    """The run, and what choices rest on."""
+    """The run, and the data that choices are based on."""
     run = replay.recording
     by = f"the mean of the first {replay.looks} visits" if replay.looks > 1 else "the first visit"
     if replay.probe is not None:
@@ -132,7 +132,7 @@ def policy_table(replay: Replay) -> Table:
     caption = (
         "Live: groups with a correct and a wrong completion, at the visits after the choice, % of "
         f"all. First → last: {ends}. "
-        f"Half-life: visits after which half of the difference to {REFERENCE} is left, where it "
+        f"Half-life: visits after which half of the difference to {REFERENCE} is left, if it "
         "is beyond chance at first. Never, always: % of "
         "the prompts that no, or every, later completion solves. Repeated: % of the choice that "
         "the next look would choose again. Probe repaid: passes over the choice after which the "
@@ -166,7 +166,7 @@ def conclusion_lines(replay: Replay) -> list[str]:
 
 
 def forecast_table(replay: Replay) -> Table:
-    """The probe's estimator beside what came."""
+    """The forecasts of the probe's estimator beside the observed shares."""
     body = [
         (
             str(each.samples),
@@ -180,9 +180,9 @@ def forecast_table(replay: Replay) -> Table:
     ]
     head = ("completions", "forecast", "came", "error, points [95 %]", "Brier [95 %]", "plain rate")
     caption = (
-        f"Live groups at the {ENDS} visits that follow, forecast by the probe's estimator from so "
-        "many completions of each prompt. Brier: the mean squared error of single groups; plain "
-        "rate: the same of 1 − pᴳ − (1 − p)ᴳ with the share p of correct completions."
+        f"Live groups at the {ENDS} visits that follow, forecast by the probe's estimator from "
+        "that many completions of each prompt. Brier: the mean squared error of single groups; "
+        "plain rate: the same for 1 − pᴳ − (1 − p)ᴳ with the share p of correct completions."
     )
     return Table("Forecasts", head, body, caption)
 
@@ -199,7 +199,7 @@ def calibration_table(replay: Replay) -> Table:
 
 
 def drift_table(replay: Replay) -> Table:
-    """How alike two visits are by their distance."""
+    """How alike two visits are, by their distance."""
     body = [
         (
             str(each.distance),
@@ -210,9 +210,9 @@ def drift_table(replay: Replay) -> Table:
     ]
     head = ("visits apart", "rank correlation [95 %]", "shared tenth, % [95 %]")
     caption = (
-        "Of the pass rates of two visits of a prompt. Shared tenth: of the hardest ones, 10 % by "
-        "chance, expected where ties are broken at random. Both are limited by the few completions "
-        "of a visit, so that only the fall with the distance is drift."
+        "Of the pass rates of two visits of each prompt. Shared tenth: of the hardest prompts, 10 "
+        "% by chance, as expected with ties broken at random. Both are limited by the few "
+        "completions of a visit, so only their fall with the distance is drift."
     )
     return Table("Drift", head, body, caption)
 
@@ -243,12 +243,12 @@ def online_tables(replay: Replay) -> list[Table]:
         "not recorded %",
     )
     caption = (
-        "Each visit is an update, for which a policy draws "
-        f"{counted(replay.online.size, 'group')} or more; it learns of them as in training. "
-        "Live: of the groups drawn, those discarded included. "
-        "Dead avoided: of the dead groups among as many random ones. Rollouts: for as many live "
-        "groups as random ones, which are 100, with the probe. Reached: of the prompts that are "
-        "ever live, those of which a live group was drawn. Not recorded: groups that the log lacks."
+        f"Each visit is an update, for which a policy draws {counted(replay.online.size, 'group')} "
+        "or more; it learns from them as in training. Live: of the groups drawn, including "
+        "discarded ones. Dead avoided: of the dead groups among as many random ones. Rollouts: "
+        "needed for as many live groups, where random choices need 100, with the probe. Reached: "
+        "of the prompts that are ever live, those with a live group drawn. Not recorded: groups "
+        "that the log lacks."
     )
     predictions = [
         (
@@ -263,7 +263,7 @@ def online_tables(replay: Replay) -> list[Table]:
         "Whether the next group of each prompt is live, from all groups before it. Brier: mean "
         "squared error; log score: mean negative log-likelihood in nats, chances within .01 and "
         ".99. Rate: mean squared error of the next pass rate. Worst tenth: the largest difference "
-        "between prediction and what came, in points, of tenths of the predictions."
+        "between prediction and observation, in points, of tenths of the predictions."
     )
     names = ("predicted by", "Brier [95 %]", "log score [95 %]", "rate", "worst tenth")
     return [
@@ -285,7 +285,7 @@ def changed_table(replay: Replay) -> Table:
 
 
 def part_tables(replay: Replay) -> list[Table]:
-    """Of each source or tier: its share of every choice, and the live groups there."""
+    """The share of each source or tier in every choice, and its live groups."""
     tables = []
     for column in replay.recording.columns:
         parts = replay.parts(column)
@@ -307,7 +307,7 @@ def part_tables(replay: Replay) -> list[Table]:
 
 
 def refused_lines(replay: Replay) -> list[str]:
-    """Policies that could not be asked, and those that some resampled pools cannot fill."""
+    """Policies that could not be replayed, and those that some resampled pools cannot fill."""
     lines = [
         f"the intervals of {name} leave out {counted(each.unfilled, 'resampled pool')} of "
         f"{len(each.resampled)}, from which it cannot choose"
@@ -319,7 +319,7 @@ def refused_lines(replay: Replay) -> list[str]:
 
 def reasons_lines(what: str, refused: Mapping[str, str]) -> list[str]:
     """Why policies are left out, a line each."""
-    # What to write instead is for somebody who has named the policy.
+    # What to write instead is only for users who named the policy.
     return [f"{what}: {reason.rsplit(': ', 1)[0]}" for reason in refused.values()]
 
 

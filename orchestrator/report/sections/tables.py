@@ -71,7 +71,7 @@ def paired_change(
 def change_between(
     values: Sequence[tuple[Mapping[str, float], Mapping[str, float]]], groups: Mapping[str, str]
 ) -> Change | None:
-    """The same of the base and final value of each question."""
+    """The same for the base and final value of each question."""
     changes = available(
         [{i: final[i] - base[i] for i in final.keys() & base.keys()} for base, final in values]
     )
@@ -129,7 +129,7 @@ def gains(families: Sequence[Family]) -> Table:
 
 
 def gain_per_cost(families: Sequence[Family]) -> Table:
-    """What each policy gained for what its training used: its efficiency."""
+    """What each policy gained per cost of its training."""
     lines = []
     for family in families:
         rates = {policy: _rates(rows) for policy, rows in family.by_policy().items()}
@@ -160,12 +160,12 @@ def _rates(rows: Sequence[Row]) -> dict[str, Effect]:
 CHURN = ("questions", "gained", "lost", "net", "by chance", "p")
 CHURNED = (
     "Of the test set, from the base model to the end of training, mean over seeds. With several "
-    "samples a question counts by how often a sample of the base model is wrong and another one of "
-    "the final model correct (gained), or the reverse (lost). Samples of equal number are not "
-    "compared, because they are drawn with the same random numbers. By chance: as many would be "
-    "gained, and as many lost, if training changed nothing. p: of McNemar's exact test with one "
-    "seed, one sample and no related questions, else of the gain; not corrected for the number of "
-    "rows."
+    "samples a question counts by how often a sample of the base model is wrong and another one "
+    "of the final model correct (gained), or the reverse (lost). Samples with the same number are "
+    "not compared, because they are drawn with the same random numbers. By chance: how many would "
+    "be gained, and how many lost, if training changed nothing. p: of McNemar's exact test with "
+    "one seed, one sample and no related questions, otherwise of the gain; not corrected for the "
+    "number of rows."
 )
 
 
@@ -251,7 +251,7 @@ def _by_policy(
     lines: Iterable[tuple[tuple[str, ...], Mapping[str, str]]],
     caption: str,
 ) -> Table:
-    """Lines of first entries, as `head` has them, and of an entry for each policy."""
+    """Lines of first entries, as in `head`, and of an entry for each policy."""
     policies = policies_of(families)
     body = [(*first, *(of.get(policy, NONE) for policy in policies)) for first, of in lines]
     return Table(title, (*head, *policies), body, caption)
@@ -295,7 +295,7 @@ def best_k(rows: Sequence[Row], test_set: str) -> int | None:
 
 
 def measures(rows: Sequence[Row], test_set: str) -> list[tuple[str, Value]]:
-    """Accuracy, and pass@k with how many questions errors have left with too few samples."""
+    """Accuracy, and pass@k with the number of questions that errors left with too few samples."""
     k = best_k(rows, test_set)
     accuracy: tuple[str, Value] = ("accuracy", correct_share)
     if k is None:
@@ -338,7 +338,7 @@ def level_text(change: Change | None) -> str:
 
 
 def turns(families: Sequence[Family]) -> Table:
-    """What episodes took before and after training; empty where completions are no episodes."""
+    """What episodes took before and after training; empty if completions are not episodes."""
     body = []
     for family in families:
         lines = {
@@ -358,10 +358,10 @@ def turns(families: Sequence[Family]) -> Table:
         ),
         body,
         "Of the test set. Turns and tool calls: mean per episode. Tool errors: calls that were "
-        "answered by an error. Truncated: episodes that a limit ended before they were correct. In "
-        "parentheses the difference to the base model with its 95 % "
-        "interval, as for accuracy; that of tool errors has none, since they are a share of all "
-        "calls together, not of each question's.",
+        "answered by an error. Truncated: episodes that a limit ended before they were correct. "
+        "In parentheses the difference to the base model with its 95 % interval, as for "
+        "accuracy; the difference of tool errors has none, because they are a share of all "
+        "calls, not of each question's.",
     )
 
 
@@ -550,11 +550,11 @@ def ledgers(rows: Sequence[Row]) -> Table:
         "What each cell consumed. Labels: gold answers that selection and training have used. "
         "live, all correct and all wrong count groups; truncated tokens "
         "are those of answers cut off by the token limit. Where rewards are not correctness, "
-        "rewards differ counts the groups with advantages, and phantom those of them whose "
+        "rewards differ counts the groups with advantages, and phantom those among them whose "
         "correctness does not differ. Rollouts and tokens include those that were drawn and "
         "discarded, and those of refreshes; prompts and groups are those trained on. Smallest and "
         "largest group: rollouts per prompt, where an allocation divides those of an update. "
-        "KL-only updates had no live group, so that only the KL term changed the weights. Seconds "
+        "KL-only updates had no live group, so only the KL term changed the weights. Seconds "
         "are training time without evaluations.",
     )
 
@@ -567,10 +567,10 @@ GROUPS = (
 )
 SHAPED_GROUPS = (
     " Live groups are counted by correctness. Rewards differ: groups with advantages. Phantom: "
-    "those of them whose correctness does not differ; they move the weights, too."
+    "those among them whose correctness does not differ; they also move the weights."
 )
 DISCARDED_GROUPS = (
-    " Kinds of groups are those of groups trained on; live of drawn and discarded are shares of "
+    " Kinds of groups cover the groups trained on; live of drawn and discarded are shares of "
     "all groups drawn, while learnable % averages over updates."
 )
 
@@ -620,7 +620,7 @@ def groups(families: Sequence[Family]) -> Table:
 
 
 def groups_by_tier(families: Sequence[Family]) -> Table:
-    """The same split for each tier of the training prompts; empty where they have one at most."""
+    """The same split for each tier of the training prompts; empty if they have at most one."""
     body = []
     for family in families:
         names = training_tiers(family.rows)

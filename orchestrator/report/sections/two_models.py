@@ -9,8 +9,8 @@ from orchestrator.report.terminal import as_text, indented
 from orchestrator.stats.resampled import Estimate
 
 LIMITS = (
-    "Live groups are expected by the estimator of probes, before any training. Nothing is said "
-    "about accuracy. Intervals (95 %) are of other prompts of this kind, not of other models."
+    "Live groups are estimated as in probes, before any training. Accuracy is "
+    "not measured. Intervals (95 %) cover other prompts of this kind, not other models."
 )
 
 
@@ -23,7 +23,7 @@ def model_lines(compared: TwoModels) -> list[str]:
         f"{counted(len(compared.prompt_ids), 'prompt')} that both have, "
         f"choices of {compared.budget:,}",
         f"rank correlation {decimals(correlation, 2)}",
-        f"hardest tenth shared, %: {shares_text(shared)}; with itself under other ties: "
+        f"hardest tenth shared, %: {shares_text(shared)}; with itself under different ties: "
         f"{number_text(ranking.own[0])} and {number_text(ranking.own[1])}",
     ]
 
@@ -47,9 +47,9 @@ def exchange_table(compared: TwoModels) -> Table:
         *("cost, points", "lead kept %", "shared %"),
     )
     caption = (
-        "Live groups that are expected of the trained model, by its own rates and by the other "
-        "model's. Cost: their difference. Lead kept: of the difference between the own choice and "
-        "random prompts. Shared: of the prompts of both choices."
+        "Expected live groups of the trained model, if prompts are chosen by its own rates or by "
+        "the other model's. Cost: their difference. Lead kept: share of the lead of the own "
+        "choice over random prompts. Shared: prompts in both choices."
     )
     return Table("Choosing by another model", head, body, caption)
 

@@ -345,7 +345,7 @@ def test_r_squared_is_of_all_cells_that_a_claim_is_about(sweep: tuple[Plan, list
     plan, rows = sweep
     [few] = judged(plan, rows, "r2 > 0.1")
     assert (few.verdict, few.value) == ("inconclusive", "–"), "two policies of each block"
-    assert few.reason.endswith("and cells of 0 are finished")
+    assert few.reason.endswith("only 0 have finished cells")
     four = [
         with_policy(row, f"{row.cell.policy}-{row.cell.probe.settings.samples}") for row in rows
     ]
@@ -365,7 +365,7 @@ def test_r_squared_is_of_all_cells_that_a_claim_is_about(sweep: tuple[Plan, list
         assert result.value == f"{np.tanh(np.arctanh(r).mean()) ** 2:.2f}"
         assert result.sample == "8 policies in 2 blocks"
     [flat] = judged(plan, four, "r2 > 0.1 on small")
-    assert flat.reason.endswith("and cells of 4 are finished")
+    assert flat.reason.endswith("only 4 have finished cells")
 
 
 def test_models_are_compared_by_their_cells_and_by_their_gains(tmp_path: Path) -> None:
