@@ -43,19 +43,16 @@ def shorten(file: Path) -> None:
     file.write_text(yaml.safe_dump(content))
 
 
-def prepare(folder: Path, module: Path) -> None:
-    """The files that the pages speak of."""
-    (folder / DATA.parent).mkdir(parents=True)
-    shutil.copy(ROOT / DATA, folder / DATA)
+def prepare(folder: Path, of_workers: Path) -> None:
+    """The files that the pages speak of; Ray's workers read data and modules in their own folder."""
     [code] = re.findall(r"```python\n# \w+\.py\n(.*?)```", page("quickstart.md"), re.S)
-    (module / f"{MODULE}.py").write_text(code)
+    (of_workers / f"{MODULE}.py").write_text(code)
     rows = [json.loads(line) for line in (ROOT / DATA).read_text().splitlines()]
-    texts = [rf"so \boxed{{{row['answer']}}}" for row in rows]
-    marked = [row | {"completion": text} for row, text in zip(rows, texts, strict=True)]
-    pool = [{"question": row["question"]} for row in rows]
-    for name, content in (("completions", marked), ("pool", pool)):
-        lines = "".join(f"{json.dumps(row)}\n" for row in content)
-        (folder / f"{name}.jsonl").write_text(lines)
+    pool = "".join(f"{json.dumps({'question': row['question']})}\n" for row in rows)
+    for each in (folder, of_workers):
+        (each / DATA.parent).mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / DATA, each / DATA)
+        (each / "pool.jsonl").write_text(pool)
 
 
 def run(arguments: list[str], folder: Path) -> str:
