@@ -1,4 +1,4 @@
-"""How a command ends, unless a signal ends it. docs/running.md says what to do about each."""
+"""How a command ends, unless a signal ends it. docs/running.md has the remedies."""
 
 from enum import IntEnum
 

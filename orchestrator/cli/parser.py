@@ -618,7 +618,7 @@ COMMANDS = (
         STORAGE.but("storage of the results (default: ./runs)", default="./runs"),
         Option(
             "--port",
-            "port to listen on (default: 5000, or a free one where that is in use)",
+            "port to listen on (default: 5000, or a free one if that is in use)",
             integer(1, 65_535),
         ),
     ),

@@ -85,7 +85,7 @@ class CellSummary:
         return "trained" if self.trained else "to run"
 
     def line(self, column: int) -> str:
-        """As text, with a state of so many columns."""
+        """As text, with the state in `column` columns."""
         draws, copies = self.rollouts_at_most // self.rollouts, self.prompts_per_update // self.size
         parts = [
             f"  {self.cell_id}  {self.state:<{column}}  {self.name}: "

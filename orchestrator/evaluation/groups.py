@@ -40,7 +40,7 @@ class GroupRow(TypedDict):
 class Marked(NamedTuple):
     """A rollout with its mark, and what training rewards it with.
 
-    `score` and `reward` are None where they are unknown. `components` are the reward's, by name;
+    `score` and `reward` are None if they are unknown. `components` are the reward's, by name;
     `episode` is what a group's row stores of a multi-turn task (`group_row`).
     """
 
@@ -406,7 +406,7 @@ RateChange = Callable[[str], float]
 def explain_dead_groups(
     cell: Cell, tally: Tally, rate_change: RateChange, pass_rate: Callable[[], float]
 ) -> str | None:
-    """Why these groups teach nothing and what to change in this cell; None where enough are live.
+    """Why these groups teach nothing and what to change in this cell; None if enough are live.
 
     Other prompts are advised only if there are any: `rate_change` says how much easier (above 0) or
     harder those of another policy are. `pass_rate`: the mean of the cell's prompts in the probe,

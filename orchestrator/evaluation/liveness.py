@@ -16,7 +16,7 @@ def is_live(rewards: Rewards) -> bool:
 
 
 def correctness(outcomes: Sequence[str]) -> list[float | None]:
-    """1.0 for correct, 0.0 for any other outcome, None where marking failed."""
+    """1.0 for correct, 0.0 for any other outcome, None if marking failed."""
     return [None if o == "error" else float(o == "correct") for o in outcomes]
 
 

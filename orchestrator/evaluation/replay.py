@@ -110,18 +110,18 @@ def mean_live(outcome: Outcome) -> float:
 
 
 def end_visits(visits: int) -> int:
-    """The visits of the start and of the end of so many: at most half; 0 of a single one."""
+    """The number of visits at the start and end of `visits`: at most half; 0 for a single one."""
     return min(ENDS, visits // 2)
 
 
 def first_live(outcome: Outcome) -> float:
-    """The share at the first `end_visits` of them; nan of a single one."""
+    """The share at the first `end_visits` of them; nan for a single one."""
     count = end_visits(len(outcome.live))
     return float(outcome.live[:count].mean()) if count else np.nan
 
 
 def last_live(outcome: Outcome) -> float:
-    """The share at the last `end_visits` of them; nan of a single one."""
+    """The share at the last `end_visits` of them; nan for a single one."""
     count = end_visits(len(outcome.live))
     return float(outcome.live[-count:].mean()) if count else np.nan
 

@@ -32,7 +32,7 @@ PLACES = 100  # updates, at most, at which a lasting fall is looked for
 SIDE_UPDATES, SIDE_GROUPS = 3, 32  # at least on each side of a fall
 BACK = 0.65  # share of the level at first visits, from which on a fall leads back to it
 FALL = 1.5  # factor by which the odds of quality fall at least; learning fluctuates by less
-LEAST = 1e-12  # below which differences are 0 but for rounding
+LEAST = 1e-12  # below which differences are 0 apart from rounding
 
 
 class Pairs(NamedTuple):
@@ -63,7 +63,7 @@ class Pairs(NamedTuple):
 
 
 def threshold(looks: int) -> float:
-    """The score that chance reaches with a probability of at most ALPHA in so many looks."""
+    """The score that chance reaches with a probability of at most ALPHA in this many looks."""
     return float(np.sqrt(2 * np.log(looks / ALPHA)))
 
 
@@ -223,7 +223,7 @@ class Visits:
 
 
 def _numbered(number: Integers) -> Integers:
-    """0, 1, … for each of so many."""
+    """0, 1, …, n - 1 for each number n."""
     return np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
 
 

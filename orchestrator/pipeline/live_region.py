@@ -38,7 +38,7 @@ def progress_stream() -> TextIO:
 
 
 def open_region(out: TextIO, frame: Frame) -> "LiveRegion | NotebookRegion | None":
-    """A region that shows the frame until `stop`; None where nothing can be redrawn."""
+    """A region that shows the frame until `stop`; None if nothing can be redrawn."""
     if not is_notebook(out) and not can_redraw(out):
         return None
     region = NotebookRegion(frame) if is_notebook(out) else LiveRegion(out, frame)

@@ -98,7 +98,7 @@ def _check_token_limits(plan: Plan) -> None:
 
 
 def _check_vllm(plan: Plan, gpu: str | None) -> None:
-    """Raise UserError where a vLLM engine in the trainer's process cannot draw the rollouts."""
+    """Raise UserError if a vLLM engine in the trainer's process cannot draw the rollouts."""
     for axes, variant in plan.experiment.variants if plan.trains else ():
         grpo = variant.full_grpo()
         if not is_colocated(grpo):

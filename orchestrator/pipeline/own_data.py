@@ -56,7 +56,7 @@ _THINKS = re.compile(r"Qwen/Qwen3-[\d.]+B")  # unless the chat template is told 
 class ModelChoice(NamedTuple):
     """A model by the name it gets in the file and its entry there.
 
-    Its shape and its context in tokens are None where they are not known.
+    Its shape and its context in tokens are None if they are not known.
     """
 
     name: str
@@ -130,7 +130,7 @@ MAX_HELD_OUT = 500  # test questions taken from a file
 TEST_SHARES = (0.2, 0.25, 0.3, 0.4, 0.5)  # held out; the first that gives enough questions
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.50)  # of the pool
 ON_CPU = 100e6  # parameters of a model that trains without a GPU, even where there is one
-WITHOUT_GPU = 1e9  # where there is none; an update of a larger model takes a core an hour and more
+WITHOUT_GPU = 1e9  # where there is none; an update of a larger model takes a core an hour or more
 TRIAL_CPUS = 4  # of a trial that occupies a GPU: it loads, marks and tokenizes beside it
 INSTRUCTED = 0.9  # share of questions with instructions of their own
 EMBEDDED_TOKENS = 96
@@ -176,7 +176,7 @@ class Data(NamedTuple):
 
     @property
     def mix(self) -> Sequence[tuple[Kind, ...]]:
-        """The kinds of answers of each data set of a mix; empty where one marker reads all."""
+        """The kinds of answers of each data set of a mix; empty if one marker reads all."""
         return self.test_survey.mix if self.test_survey else self.survey.mix
 
     def parts(self) -> dict[str, dict[str, Any]]:

@@ -167,7 +167,7 @@ class ProgressDisplay:
         self._show(self._cells_line)
 
     def active(self, cell: Cell, activity: str, done: int, total: int) -> None:
-        """Show how far a running cell is with what it does before its next update."""
+        """Show how far a running cell is with its activity before the next update."""
         running = self._running.get(cell.cell_id, RunningCell(cell))
         share = f"{done:,}/{total:,}" if done < total else "done"
         self._running[cell.cell_id] = running._replace(activity=f"{activity} {share}")

@@ -88,7 +88,7 @@ class Timetable:
     probe_seconds: float | None = None
     gpu_hours: float | None = None
     gpu_price: float | None = None
-    """Of a GPU-hour."""
+    """The price of a GPU-hour."""
     cost: float | None = None
     room: str = ""
     """What the cells run on, and how many at a time."""

@@ -1,9 +1,9 @@
 """Finished cells -> families that differ in policy and seed only, compared: the basis of verdicts.
 
 Holm's correction covers all pairs of all families, because one report is one family of tests,
-however many tables it has. Steps to match say how soon a policy is as good as training on the whole
-pool. How much results vary between training seeds is read from every finished cell of the store;
-everything else is pure.
+however many tables it has. Steps to match state how soon a policy is as good as training on the
+whole pool. How much results vary between training seeds is read from every finished cell of the
+store; everything else is pure.
 """
 
 from collections import Counter

@@ -69,6 +69,6 @@ def _printable(value: Any) -> Any:
 
 
 def _split_bracket(text: str) -> tuple[str, str]:
-    """ "1.0 (+2.0 [0.1, 3.9])" -> "1.0", " (+2.0 [0.1, 3.9])"; "" where there is no bracket."""
+    """ "1.0 (+2.0 [0.1, 3.9])" -> "1.0", " (+2.0 [0.1, 3.9])"; "" if there is no bracket."""
     start = text.find(" (") if " (" in text else text.find(" [")
     return (text, "") if start < 0 else (text[:start], text[start:])

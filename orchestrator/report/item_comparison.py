@@ -45,8 +45,8 @@ class ItemFile(NamedTuple):
 class Rated(NamedTuple):
     """A question's samples in one run: how many have a score, their sum, and how many have none.
 
-    marks: each sample by its number; None where a score is between right and wrong. answers: how
-    many are finished, parsed and correct; None where not all outcomes are known.
+    marks: each sample by its number; None if a score is between right and wrong. answers: how
+    many are finished, parsed and correct; None if not all outcomes are known.
     """
 
     samples: int
@@ -193,7 +193,7 @@ class ItemAnalysis:
     def churns(self) -> list[Churn | None]:
         """The churn of each comparison: `a` gained the questions that it answers and `b` does not.
 
-        None where scores are not right or wrong.
+        None if scores are not right or wrong.
         """
         return [churn([each], self.groups) if each else None for each in self._flips]
 
@@ -267,7 +267,7 @@ class ItemAnalysis:
         of the interval whatever the missing scores are. `scope` (`models` or `policies`),
         `covers_seeds`, `significant`, `verdict` (`a`, `b` or `inconclusive`). `needed_seeds`,
         `needed_questions`, `needed_both` for a difference of the observed size, and the ranges
-        `needed_seeds_range`, `needed_questions_range`; None where no number is enough or known.
+        `needed_seeds_range`, `needed_questions_range`; None if no number is enough or known.
         """
         only = [
             {
@@ -312,7 +312,7 @@ class ItemAnalysis:
         arms: `name`, `metric`; `score`, `low`, `high`: the mean as a share with its 95 % interval,
         over the `questions` that have a score in some run; `samples_per_question`: fewest and most;
         `missing_samples`; `factors` (`finished`, `parsed_where_finished`, `correct_where_parsed`;
-        None where unknown); `gain_per`: of cells, points gained per unit of cost; `runs` with
+        None if unknown); `gain_per`: of cells, points gained per unit of cost; `runs` with
         `seed`, `questions` and `files` (`path`, `format`, `sha256`); `row_counts`.
         comparisons: as `pairs`. caveats: what limits the comparison, in words.
         """

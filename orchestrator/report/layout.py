@@ -18,7 +18,7 @@ GAP = 2  # spaces between columns
 
 
 def output_width() -> int | None:
-    """The columns of the terminal that is stdout, or of COLUMNS; None where lines have no limit.
+    """The columns of the terminal that is stdout, or of COLUMNS; None if lines have no limit.
 
     Logs and pipes have none, so that a search finds whole lines there.
     """
@@ -62,7 +62,7 @@ def _filled(words: Sequence[str], first: int, others: int) -> list[str]:
 
 
 def described(names: Sequence[str], texts: Sequence[str], width: int | None) -> str:
-    """Names in a column, each with its description, whose other lines start below its first."""
+    """Names in a column, each with its description, whose further lines start below its first."""
     names = [*map(printable_line, names)]
     column = max(map(cell_len, names), default=0)
     lines = [

@@ -158,7 +158,7 @@ class PoolAnalysis:
     drawn: int
     stops_early: bool
     group_size: int
-    reliability: float | None  # None where the data do not determine it
+    reliability: float | None  # None if the data do not determine it
     policies: tuple[PolicyOutlook, ...]
     disputed: DisputedGolds
     unsolved: np.ndarray

@@ -43,7 +43,7 @@ from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, Cell
 from orchestrator.training.record import with_label_count
 
 SHOWN_QUESTIONS = 4
-SHOWN_TIERS = 5  # of which a question is shown, where completions are episodes
+SHOWN_TIERS = 5  # tiers with a shown question, if completions are episodes
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
 
 # prompt_id -> (samples without error, correct samples); sampled answers only
@@ -133,7 +133,7 @@ class Row:
     def factor(
         self, name: str, update: int, test_set: str, only: Collection[str] | None = None
     ) -> ItemScores | None:
-        """A factor of the accuracy of an evaluation (`factor_scores`); None where it is unknown."""
+        """A factor of the accuracy of an evaluation (`factor_scores`); None if it is unknown."""
         read = self.answers_read[test_set][update]
         if only is not None:
             read = {i: each for i, each in read.items() if i in only}

@@ -221,7 +221,7 @@ def rate_text(rate: Effect | None) -> str:
 
 
 def in_digits(value: float, digits: int = 2) -> str:
-    """With a sign, a typographic minus and so many significant digits: of any magnitude."""
+    """With a sign, a typographic minus and `digits` significant digits, for any magnitude."""
     if not value or not isfinite(value):
         return NONE if isnan(value) else in_points(value)
     rounded = float(f"{value:.{digits - 1}e}")

@@ -29,7 +29,7 @@ from orchestrator.tracking.views import read_view, sweep_view, view_digest
 from orchestrator.training.cell_folder import CellFolder
 
 LOG = logging.getLogger(__name__)
-VIEW_SECONDS = 60.0  # for what a server is sent at once: a cell, or the sweep
+VIEW_SECONDS = 60.0  # for one write to a server: a cell, or the sweep
 
 
 def default_tracking_uri(store: Store) -> str:
@@ -137,7 +137,7 @@ class Tracker:
 
 
 def comparison_links(tracking_uri: str | None, store: Store, page: str) -> list[str]:
-    """Where the sweep's curves can be seen; `page` is empty where MLflow failed.
+    """Where the sweep's curves can be seen; `page` is empty if MLflow failed.
 
     `decile ui` prints its pages, because only it knows its port.
     """

@@ -197,14 +197,14 @@ def summary(result: Result) -> dict[str, float]:
 
 
 def divided_gain_metrics(evaluations: pa.Table, result: Result) -> dict[str, float]:
-    """final/gain_from_finished and so on: the parts of the gain; empty where one is unknown."""
+    """final/gain_from_finished and so on: the parts of the gain; empty if one is unknown."""
     steps = by_update(evaluations)
     before, after = (answer_counts(own_test_set(steps[u])) for u in (0, result.updates))
     return part_metrics(divided_gain([before], [after], paired=True))
 
 
 def part_metrics(gain: DividedGain | None) -> dict[str, float]:
-    """The parts of a gain (shares) by metric; empty where one is unknown."""
+    """The parts of a gain (shares) by metric; empty if one is unknown."""
     parts = gain.parts if gain and gain.parts else ()
     named = zip(map(factor_name, FACTORS), parts, strict=False)
     return {f"final/gain_from_{name}": part.mean for name, part in named}

@@ -563,7 +563,7 @@ def test_an_instruction_goes_on_with_its_input(
         file = "mine.parquet"
         pq.write_table(pa.Table.from_pylist(rows), file)
     written("--train", file)
-    assert "'input' is asked" in capsys.readouterr().out
+    assert "'input' is appended" in capsys.readouterr().out
     [pool] = make_plan(load_config(Path("experiments.yaml")), "mine").pools.values()
     asked = {prompt.question for prompt in (*pool.train, *pool.test)}
     assert asked == {"Add."} | {f"Add.\n\n{i} + 1" for i in range(1, 40)}

@@ -47,7 +47,7 @@ def card(prompt: Prompt, answers: Sequence[tuple[str, AnswerText]], about: str =
 def origin_text(prompt: Prompt, before: str, after: str = "") -> str:
     """Where a prompt comes from: its row in a file, its source and its kept columns, in short.
 
-    With texts before and after it; empty where nothing is known.
+    With texts before and after it; empty if nothing is known.
     """
     kept = json.loads(prompt.kept) if prompt.kept else {}
     known = {"source": prompt.source} if prompt.source else {}

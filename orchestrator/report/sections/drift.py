@@ -10,7 +10,7 @@ from orchestrator.report.content import NONE, Section, Table
 
 
 def drift_section(families: Sequence[Family]) -> Section:
-    """Both tables; empty where no cell chooses prompts during training, and none is refreshed."""
+    """Both tables; empty if no cell chooses prompts during training, and none is refreshed."""
     return Section.of("drift", "Drift of difficulty", refreshes(families), ages(families))
 
 

@@ -243,7 +243,7 @@ def _consists(analysis: ItemAnalysis) -> tuple[Table, Table]:
 
 
 def unknown_text(analysis: ItemAnalysis) -> str:
-    """Why differences are not divided; empty where all are."""
+    """Why differences are not divided; empty if all are."""
     if not analysis.unknown_outcomes:
         return ""
     return (

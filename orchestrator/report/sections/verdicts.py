@@ -191,7 +191,7 @@ def _caveats(family: Family) -> list[str]:
     by_policy = family.by_policy()
     caveats += pairing_caveats({p: len(rows) for p, rows in by_policy.items()}, family.accuracy)
     copies, policies = family.copies, {row.cell.cell_id: row.cell.policy for row in family.rows}
-    seeds: dict[tuple[str, str], list[str]] = {}  # of which one cell was trained for two policies
+    seeds: dict[tuple[str, str], list[str]] = {}  # those with one cell trained for two policies
     for row in family.rows:
         if (other := policies.get(row.result.same_as or "")) is not None:
             seeds.setdefault((other, row.cell.policy), []).append(str(row.cell.seed))
