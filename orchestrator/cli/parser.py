@@ -216,13 +216,13 @@ PROBED = (
     Option("--budget", "share (0.1) or number (80) of the prompts (default: the experiment's)"),
     Option(
         "--seed",
-        "seed for breaking ties (default: the experiment's first; with --probe 0)",
+        "seed for breaking ties (default: the experiment's first; 0 with --probe)",
         integer(0, 2**32 - 1),
     ),
     Option(
         "--difficulty",
         "what the policy ranks by: gold, agreement, model:NAME, or a file of difficulty or scores "
-        "by prompt_id (default: as in the experiment; with --probe gold)",
+        "by prompt_id (default: as in the experiment; gold with --probe)",
         metavar="SOURCE",
     ),
     MODEL,
@@ -278,10 +278,19 @@ COMMANDS = (
             "--max-prompt-tokens", "leave out longer training prompts", integer(1, 1_000_000), "N"
         ),
         Option(
-            "--duplicates", "for prompts that repeat another one", choices=["keep", "first", "drop"]
+            "--duplicates",
+            "what to do with prompts that repeat another one",
+            choices=["keep", "first", "drop"],
         ),
-        Option("--conflicts", "for questions with several gold answers", choices=["keep", "drop"]),
-        flag("--clean-test", "also leave out such test questions"),
+        Option(
+            "--conflicts",
+            "what to do with questions with several gold answers",
+            choices=["keep", "drop"],
+        ),
+        flag(
+            "--clean-test",
+            "also apply --max-prompt-tokens, --duplicates and --conflicts to test questions",
+        ),
         flag("--drop-overlap", "leave out prompts that are test questions"),
         OUT.but("file to write (default: experiments.yaml)", default=Path("experiments.yaml")),
         FORCE,
@@ -370,7 +379,7 @@ COMMANDS = (
             action="append",
         ),
         OPTION.but("option of the policy, such as low=0.2; repeat for several"),
-        OUT.but("Parquet file to write (of an experiment: default in its storage)"),
+        OUT.but("Parquet file to write (default, for an experiment: in its storage)"),
         Option(
             "--to-label",
             "JSONL or CSV to write for annotators: the chosen prompts without a gold answer",
