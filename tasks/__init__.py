@@ -1,6 +1,7 @@
 """Tasks: questions and how answers are marked. Start with `get_task`.
 
-The names load on first use: a module that reads files or compares answers imports no task.
+The names load on first use, so a module that reads files or compares answers does not import a
+task.
 """
 
 from importlib import import_module

@@ -206,7 +206,7 @@ SCENES = (
 Kind = Literal["add", "subtract", "times", "divide", "share"]
 KINDS: tuple[Kind, ...] = ("add", "subtract", "times", "divide", "share")
 SIGNS: Mapping[Kind, str] = {"add": "+", "subtract": "-", "times": "*", "divide": "/", "share": "/"}
-MAX_STEPS = 9  # so that the tiers, which are their number as text, are sorted by it
+MAX_STEPS = 9  # so that tiers, which are step numbers as text, sort correctly
 MIN_LARGEST = 10  # least value of the option `largest`
 FACTORS = range(2, 7)  # multipliers and divisors, and how many people share
 _NAME = "arithmetic"
@@ -234,8 +234,8 @@ class Action:
 class Scenario:
     """One question before it is worded: `start` things, changed by each action in order.
 
-    `first_sentence` and `last_sentence` are templates. `friend` has other pronouns than `person`,
-    so that every pronoun is unambiguous.
+    `first_sentence` and `last_sentence` are templates. `friend` has different pronouns than
+    `person`, so that every pronoun is unambiguous.
     """
 
     scene: Scene
@@ -328,7 +328,7 @@ def draw(rng: random.Random, steps: Sequence[int], largest: int) -> Scenario:
     last: Kind | None = None
     opening = ""
     for _ in range(rng.choice(steps)):
-        # No kind twice in a row; add or subtract is always possible.
+        # No kind is repeated in a row; adding or subtracting is always possible.
         kind = rng.choice([k for k in KINDS if k != last and choices(value, k, largest)])
         number = rng.choice(choices(value, kind, largest))
         value = apply(value, kind, number)
@@ -357,7 +357,7 @@ class Arithmetic(Task):
 
     `train` and `test` questions are generated from `seed`, with a number of steps from `steps`;
     neither split depends on the size of the other. All numbers and intermediate values are from 1
-    to `largest`. The preset `paper` asks for the box alone, with thinking off.
+    to `largest`. The preset `paper` only asks for the box, with thinking off.
     """
 
     name: ClassVar[str] = _NAME
@@ -402,7 +402,8 @@ class Arithmetic(Task):
     def _generated(self, size: int, split: str) -> list[Prompt]:
         rng = text_random(_NAME, self.seed, split)
         kept: dict[str, Prompt] = {}
-        # A test question takes five draws on average; many more mean that nearly all are repeats.
+        # A test question takes five draws on average; many more mean that nearly all are
+        # duplicates.
         for _ in range(50 * size + 1000):
             if len(kept) == size:
                 return list(kept.values())

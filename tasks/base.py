@@ -17,9 +17,9 @@ from tasks.marking.marks import Mark
 from tasks.marking.spelling import AnswerComparison, spelling_key
 from tasks.prompts import Answer, Prompt, make_prompt
 
-READ_GOLDS = 1_000  # gold answers that the reader of a marker is tried on
+READ_GOLDS = 1_000  # gold answers on which a marker's reader is tried
 
-# Instructions that other tools put into their questions, while a task adds its own. This is how
+# Instructions that other tools put into their questions; a task adds its own instead. This is how
 # DAPO-Math-17k wraps each problem.
 _WRAPPERS = (
     re.compile(
@@ -43,7 +43,7 @@ _INSTRUCTION = (
 )
 _SUFFIX = re.compile(rf"(?:{_INSTRUCTION}|\(\s*{_INSTRUCTION}\)\s*\.?\s*)", re.IGNORECASE)
 _TAIL = 200  # characters: longer than any of these sentences
-# Before a new sentence: a mark, and what closes around it. Not the number of an item of a list.
+# Before a new sentence: a mark, and closing characters after it. Not the number of a list item.
 _SENTENCE_END = re.compile(r"[.?!:。？！：][\"'”’)\]}$*_\\]*\Z")
 _ITEM = re.compile(r"(?:^|\n)\s*(?:\d{1,2}|[A-Za-z])\.\Z|\b(?:e\.g|i\.e)\.\Z")
 
@@ -51,7 +51,7 @@ _ITEM = re.compile(r"(?:^|\n)\s*(?:\d{1,2}|[A-Za-z])\.\Z|\b(?:e\.g|i\.e)\.\Z")
 def without_instructions(question: str) -> str:
     """The question without a known tool's instruction on the form of the answer.
 
-    Only whole sentences are removed: one that also says something else stays.
+    Only whole sentences are removed: a sentence with other content stays.
     """
     for wrapper in _WRAPPERS:
         if match := wrapper.fullmatch(question):
@@ -59,7 +59,7 @@ def without_instructions(question: str) -> str:
     for match in _SUFFIX.finditer(question, max(0, len(question) - _TAIL)):
         before = question[: match.start()]
         kept = before.rstrip()
-        # A line may also break inside a sentence, which goes on in lower case.
+        # A line may also break inside a sentence, which continues in lower case.
         new_line = "\n" in before[len(kept) :] and match[0].lstrip("( ")[:1].isupper()
         new_sentence = _SENTENCE_END.search(kept) and not _ITEM.search(kept)
         if match.end() == len(question) and kept and (new_line or new_sentence):
@@ -81,7 +81,7 @@ class Template:
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def render(self, question: str) -> str:
-        """The user's turn; braces in the question are left alone."""
+        """The user's turn; braces in the question are kept as they are."""
         return self.text.replace("{question}", question)
 
 
@@ -107,7 +107,7 @@ class PromptSettings:
     def parse(
         cls, settings: Mapping[str, Any], templates: Mapping[str, Template]
     ) -> "PromptSettings":
-        """Checked settings. Raises ValueError that says what to write instead."""
+        """Checked settings. Raises ValueError with a message that names valid values."""
         known = ("preset", "system", "few_shot")
         for key in settings:
             if key not in known:
@@ -139,11 +139,11 @@ def chat(template: Template, settings: PromptSettings, question: str) -> list[Me
 
 
 Marking = Literal["strict", "lenient"]
-MAX_PROMPTS = 1_000_000  # of a generated pool
+MAX_PROMPTS = 1_000_000  # in a generated pool
 
 
 def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 - 1) -> int:
-    """The value of an option, if it is an integer in these limits. Raises TaskError."""
+    """The value of an option. Raises TaskError unless it is an integer within these limits."""
     if type(value) is not int or value < minimum:  # a bool is not accepted
         raise TaskError(f"invalid {name} {value!r:.80}: write an integer ≥ {minimum}")
     if value > maximum:
@@ -157,7 +157,7 @@ def check_size(name: str, value: Any) -> int:
 
 
 class MarkLimits(NamedTuple):
-    """What marking with a task of your own may use, in child processes (`tasks.children`)."""
+    """Limits of marking with custom tasks, in child processes (`tasks.children`)."""
 
     seconds: float = 5.0  # for one completion, or for one call of an environment
     memory: float = 2.0  # GiB of address space of a process, beyond what its imports use
@@ -168,10 +168,10 @@ class MarkLimits(NamedTuple):
 class Task(ABC):
     """Base of all tasks. Subclasses take their options as keyword-only arguments.
 
-    `version` changes when questions change, `marker_version` when a mark can: the first is part of
-    a probe's key; the second is stored with every mark and never part of the key, so that stored
-    completions can be marked again for free. `templates` are the task's prompt templates by preset;
-    `examples` are answers to check the marker on without a data set.
+    `version` changes when questions change, and is part of a probe's key. `marker_version` changes
+    when a mark can change. It is stored with every mark but is not part of the key, so that stored
+    completions can be marked again at no cost. `templates` are the task's prompt templates by
+    preset; `examples` are answers for checking the marker without a data set.
     """
 
     name: ClassVar[str]
@@ -180,24 +180,24 @@ class Task(ABC):
     examples: ClassVar[tuple[str, ...]] = ()
     templates: ClassVar[Mapping[str, Template]] = {"plain": Template("{question}")}
     mark_limits: MarkLimits = MarkLimits()
-    """Only for tasks that do not ship with Decile; set it on the class or in `__init__`."""
+    """Only for custom tasks; set it on the class or in `__init__`."""
     threshold: float = 1.0
     """For tasks with scores: an answer is correct from this score on (`tasks.score_mark`)."""
     environment: type[Any] | None = None
-    """For tasks of several turns: a class with the interface of TRL's `environment_factory`."""
+    """For multi-turn tasks: a class with the interface of TRL's `environment_factory`."""
     environment_reward: str = ""
     """For environments without `get_reward`: the reward function that reads `environments`."""
     turns: int = 16
-    """For tasks of several turns: turns of the model in an episode, at most."""
+    """For multi-turn tasks: the maximum number of the model's turns in an episode."""
     mixed_tasks: "Sequence[Task]" = ()
     """The tasks of a mix."""
     optional_answers: bool = False
-    """Whether prompts may lack a gold answer and get one later: no id depends on it then."""
+    """Whether prompts may lack a gold answer and get one later; ids then do not depend on it."""
     labelled_sources: Sequence[str] = ()
-    """Of a mix: the data sets whose answers are not optional."""
+    """For a mix: the data sets whose answers are not optional."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        """Record how the task is built, so that a child process can build the same."""
+        """Record how the task is built, so that a child process can build the same task."""
         task = super().__new__(cls)
         task.built_with = arguments, options
         return task
@@ -223,7 +223,7 @@ class Task(ABC):
 
     @abstractmethod
     def test(self) -> list[Prompt]:
-        """The test questions; none of them is in the training pool."""
+        """The test questions; they do not occur in the training pool."""
 
     @abstractmethod
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
@@ -234,14 +234,14 @@ class Task(ABC):
         """
 
     def mark_answer(self, answer: Answer) -> Mark:
-        """Mark an answer; overridden where a mark depends on the prompt's question or info."""
+        """Mark an answer; overridden if a mark depends on the prompt's question or info."""
         return self.mark(answer.completion, answer.answer, answer.truncated)
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
         """The mark of each answer.
 
-        Decile marks with tasks of your own one answer at a time, in child processes, so that one
-        that hangs or crashes is an `error` and concerns no other answer.
+        With custom tasks, Decile marks one answer at a time, in child processes. An answer that
+        hangs or crashes the marker is an `error` and does not affect other answers.
         """
         return [self.mark_answer(answer) for answer in answers]
 
@@ -250,30 +250,30 @@ class Task(ABC):
         return chat(self.templates[self.prompt_settings.preset], self.prompt_settings, question)
 
     def messages_of(self, question: str, info: str) -> list[Message]:
-        """The chat messages of a prompt; overridden where they depend on its info."""
+        """The chat messages of a prompt; overridden if they depend on its info."""
         return self.messages(question)
 
     @property
     def template_content(self) -> list[Any]:
-        """What decides the messages of every question, as JSON values."""
+        """The settings that determine the messages of every question, as JSON values."""
         return [self.name, self.version, self.messages("{question}")]
 
     def read_answer(self, text: str) -> str | None:
-        """The reference answer in this task's form; None where the text holds no such answer.
+        """The reference answer in this task's form; None if the text has no such answer.
 
-        The text is from a user's file: a bare answer, or a worked solution where the task can read
-        its end.
+        The text is from a user's file: a bare answer, or a worked solution if the task can read its
+        end.
         """
         return text
 
     def reads(self, answer: str) -> bool:
-        """Whether the marker can read a gold answer; else only the same text is marked correct."""
+        """Whether the marker can read a gold answer; if not, only the same text is correct."""
         return True
 
     def unread_golds(self, answers: Sequence[str]) -> str | None:
-        """A note on the gold answers that the marker cannot read; None without any.
+        """A note on the gold answers that the marker cannot read; None if there are none.
 
-        Of more than READ_GOLDS answers, so many are looked at, evenly spread.
+        At most READ_GOLDS answers are checked, evenly spread.
         """
         step = -(-len(answers) // READ_GOLDS)
         looked_at = answers[::step] if answers else []
@@ -284,13 +284,13 @@ class Task(ABC):
         return (
             f"{len(unread):,} of {len(looked_at):,} gold answers cannot be read by the marker, for "
             f"example {', '.join(f'{answer:.40}' for answer in shown)}: only the same text is "
-            "marked correct, and another spelling is unparsed or wrong"
+            f"marked correct, and any other spelling is unparsed or wrong"
         )
 
     def bare_question(self, text: str) -> str:
-        """A question without this task's own wording, or a known tool's instructions, around it.
+        """A question without this task's own wording or a known tool's instructions around it.
 
-        A preset that adds nothing to a question leaves it as it is.
+        A preset that adds no text leaves the question unchanged.
         """
         before, _, after = self.templates[self.prompt_settings.preset].text.partition("{question}")
         if not before and not after:
@@ -302,7 +302,7 @@ class Task(ABC):
 
     @property
     def answer_name(self) -> str:
-        """The keyword by which a reward function gets the gold answer, besides `answer`."""
+        """The keyword, besides `answer`, under which a reward function gets the gold answer."""
         return "answer"
 
     @property
@@ -319,22 +319,22 @@ class Task(ABC):
         return {}
 
     def marker_of(self, prompt: Prompt) -> str:
-        """The marker as stored with a prompt's marks: with its gold answer, if that may change."""
+        """The marker as stored with a prompt's marks, with the gold answer if that may change."""
         if not self.optional_answers:
             return self.marker_id
         digest = hashlib.sha256(prompt.answer.encode()).hexdigest()[:8]
         return f"{self.marker_id}#{digest if prompt.answer else 'unlabelled'}"
 
     def own(self, prompt: Prompt) -> "tuple[Task, Prompt]":
-        """The task that marks a prompt, and the prompt as it has it; others for those of a mix."""
+        """The task that marks a prompt, and its form of the prompt; both differ for a mix."""
         return self, prompt
 
     @property
     def comparison(self) -> AnswerComparison:
         """How extracted answers are compared with each other, under the reading `self.marking`.
 
-        By default, as texts up to spelling, which is exact for numbers and letters: of these, a
-        marker extracts one text each.
+        By default, as texts up to spelling. This is exact for numbers and letters, because a marker
+        extracts the same text for equal ones.
         """
         return AnswerComparison(spelling_key)
 
@@ -344,17 +344,17 @@ class Task(ABC):
         return one == two or (key(one) == key(two) if same is None else same(one, two))
 
     def task_of(self, source: str) -> "Task":
-        """The task that marks the prompts of a source: of a mix, that of the data set."""
+        """The task that marks the prompts of a source: for a mix, the data set's task."""
         return self
 
     def format_answer(self, answer: str) -> str:
-        """A completion that consists of this answer alone."""
+        """A completion that consists only of this answer."""
         return rf"\boxed{{{answer}}}"
 
     def solution(self, prompt: Prompt) -> str | None:
-        """A correct completion of the prompt, to check the marker with: its answer alone.
+        """A correct completion of the prompt, for checking the marker: its answer alone.
 
-        None where no correct completion is known: the marker is not checked on this prompt.
+        None if no correct completion is known: the marker is not checked on this prompt.
         """
         return self.format_answer(prompt.answer)
 
@@ -364,7 +364,7 @@ class Task(ABC):
         return dict(self.templates[self.prompt_settings.preset].chat_template_kwargs)
 
     def with_marking(self, marking: Marking) -> Self:
-        """The same task with another reading of answers; no data is loaded again."""
+        """The same task with a different reading of answers; no data is loaded again."""
         task = copy.copy(self)
         task.marking = marking
         return task
@@ -373,22 +373,22 @@ class Task(ABC):
     def other_reading(self) -> Self:
         """The same task under the reading that rewards do not use.
 
-        The task itself where marks do not depend on the reading: they are not made twice then.
+        The task itself if marks do not depend on the reading, so that nothing is marked twice.
         """
         return self.with_marking("strict" if self.marking == "lenient" else "lenient")
 
     @classmethod
     def unusable(cls) -> str:
-        """Why answers cannot be marked on this machine, and what to do; "" where they can."""
+        """Why answers cannot be marked on this machine, and what to do; "" if they can."""
         return ""
 
     @classmethod
     def marker_variants(cls) -> "list[Task]":
-        """Tasks of this class on which its marker is checked without a data set."""
+        """Tasks of this class for checking its marker without a data set."""
         return [cls()]
 
     why_no_variants: ClassVar[str] = "the library that it needs is not installed"
-    """Why `marker_variants` is empty, where it is."""
+    """Why `marker_variants` is empty."""
 
     def check_prompts(self) -> list[Prompt]:
         """Prompts to check the marker on: `examples` if the class has some, else its test set."""
@@ -397,11 +397,11 @@ class Task(ABC):
         return self.test()
 
     def wrong_completion(self, prompt: Prompt) -> str:
-        """A completion with a wrong answer, to check the marker with."""
+        """A completion with a wrong answer, for checking the marker."""
         return self.format_answer(self.perturb(prompt))
 
     def perturb(self, prompt: Prompt) -> str:
-        """A wrong answer in the form of a correct one, to check the marker with."""
+        """A wrong answer in the form of a correct one, for checking the marker."""
         number = prompt.answer.replace(",", "")
         if number.lstrip("-").isdigit():
             return str(int(number) + 1)

@@ -1,8 +1,8 @@
-"""Child processes that may hang, crash or run out of memory, and are then killed and replaced.
+"""Child processes that are killed and replaced if they hang, crash or run out of memory.
 
-Time limits by signals work in the main thread only, so a verifier that uses them fails, or kills
-its host, inside Ray workers. A child process can be killed from any thread of any process.
-Calls and replies are lines of JSON over pipes; nothing is pickled and nothing is forked.
+Time limits by signals only work in the main thread, so a verifier that uses them fails, or kills
+its host, inside Ray workers. A child process can be killed from any thread of any process. Calls
+and replies are lines of JSON over pipes; nothing is pickled and nothing is forked.
 """
 
 import atexit
@@ -41,7 +41,7 @@ class Reply(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The failure and its place, as rules of marks have it."""
+        """The failure and its place, in the form of rules of marks."""
         place = os.path.basename(self.detail)
         return f"{self.failure}@{place}" if place else str(self.failure)
 
@@ -50,8 +50,8 @@ def serve() -> None:
     """The main loop of a child: read calls, reply to each, exit with the owner."""
     calls = os.fdopen(os.dup(0))
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what calls read is not the owner's next message
-    os.dup2(2, 1)  # what they print is not a reply
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # calls must not read the owner's next message
+    os.dup2(2, 1)  # output of calls must not become a reply
     lifeline, path, project, target, memory, setup = json.loads(calls.readline())
     _end_with_owner(lifeline)
     sys.path[:] = path  # references name the same modules as in the owner's process
@@ -73,9 +73,9 @@ def serve() -> None:
                 reply = Reply(function(*arguments))
             except BaseException as error:  # noqa: BLE001 SystemExit and KeyboardInterrupt, too
                 reply = Reply(None, type(error).__name__, place_of(error))
-            if os.getpid() != pid:  # the call forked: only one of the two goes on
+            if os.getpid() != pid:  # the call forked: only one of the two continues
                 os._exit(0)
-            signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm is of one call only
+            signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm belongs to one call only
             with suppress(OSError):  # the call closed it
                 os.fchdir(folder)
             _write(replies, reply)
@@ -87,7 +87,7 @@ def _write(replies: TextIO, reply: Reply) -> None:
 
 
 def _limit_memory(memory: int) -> None:
-    """Let the address space grow by so many bytes; only Linux says how much is in use."""
+    """Limit the growth of the address space to this many bytes; works only on Linux."""
     with suppress(FileNotFoundError):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + memory
@@ -97,10 +97,10 @@ def _limit_memory(memory: int) -> None:
 
 
 def _end_with_owner(lifeline: int) -> None:
-    """Kill this process, and all that it started, when the owner's end of a pipe closes.
+    """Kill this process, and all processes that it started, when the owner's end of a pipe closes.
 
-    That is so however the owner ends. On Linux the kernel does it, whatever the process is doing;
-    elsewhere a thread, which needs the interpreter's lock.
+    This works however the owner ends. On Linux the kernel does it, whatever the process is doing.
+    Elsewhere a thread does it, which needs the interpreter's lock.
     """
     os.set_inheritable(lifeline, False)
     if hasattr(fcntl, "F_SETSIG"):
@@ -117,12 +117,12 @@ def _end_with_owner(lifeline: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-START_LIMIT = 600.0  # seconds for a child's imports: two minutes were too few at a load of 30
+START_LIMIT = 600.0  # seconds for a child's imports; 120 were too few at a load of 30
 MEMORY = 2 * 2**30  # bytes of address space beyond what the imports need
 RECYCLE = 20_000  # calls after which a child is replaced, so that its caches stay bounded
 CHUNK = 64  # calls sent at once
 REPLY = 2**28  # bytes of a reply; a child that writes more is replaced
-WALL = 10  # times its limit that a call may take by the clock, on however busy a machine
+WALL = 10  # a call may take this multiple of its limit by the clock, on a busy machine
 
 
 NOT_TRIED = Reply(None, "not-tried")
@@ -140,7 +140,7 @@ class ChildError(RuntimeError):
     """A child cannot start, for this `reason`."""
 
     def __init__(self, target: str, reason: str) -> None:
-        super().__init__(target, reason)  # which a copy or a pickle of an exception is made of
+        super().__init__(target, reason)  # copies and pickles are made from these arguments
         self.target, self.reason = target, reason
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ class ChildError(RuntimeError):
 
 
 class _Child:
-    """One process, which handles a few calls, one after the other."""
+    """One process that handles a few calls, one after the other."""
 
     def __init__(
         self, target: str, memory: int, setup: Sequence[Any] | None, environment: Mapping[str, str]
@@ -178,7 +178,7 @@ class _Child:
         self.began = time.monotonic()
         self.deadline = self.began + START_LIMIT
         self._waiting = _Waiting(self.process.pid)
-        with suppress(OSError):  # it has exited already, which `receive` shows
+        with suppress(OSError):  # it has already exited, which `receive` reports
             path = [str(folder) or os.getcwd() for folder in sys.path]
             self._write([lifeline, path, project_folders(), target, memory, setup])
 
@@ -190,16 +190,16 @@ class _Child:
         self.start_clock()
 
     def start_clock(self) -> None:
-        """The child begins with the first of its calls."""
+        """The child begins its first call."""
         if self.calls:
             self.began = time.monotonic()
             self.deadline = self.began + self.calls[0].limit
             self._waiting.start()
 
     def extend(self) -> bool:
-        """Whether its call has time left, which the deadline then follows.
+        """Whether its call has time left; if so, move the deadline.
 
-        The time that the child waited for a processor is not the call's.
+        Time that the child spent waiting for a processor does not count.
         """
         now, limit = time.monotonic(), self.calls[0].limit
         spent = now - self.began
@@ -208,13 +208,13 @@ class _Child:
         return left > 0
 
     def _write(self, message: Sequence[Any]) -> None:
-        """One line, which the child reads whole before it does anything: neither side blocks."""
+        """Send one line. The child reads it whole before it acts, so neither side blocks."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
 
     def receive(self) -> list[bytes] | None:
-        """The complete lines that have arrived; None when it has exited, or its line has no end."""
+        """The complete lines that have arrived; None if it has exited or its line never ends."""
         assert self.process.stdout is not None
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         self._partial.append(data)
@@ -228,7 +228,7 @@ class _Child:
         return lines
 
     def kill(self) -> str:
-        """Kill the process and all that it started, close the pipes; returns how it ended."""
+        """Kill the process and all that it started, close the pipes, and return how it ended."""
         with suppress(ProcessLookupError, PermissionError):  # macOS: of a group of zombies
             os.killpg(self.process.pid, signal.SIGKILL)
         code = self.process.wait()
@@ -242,7 +242,7 @@ class _Child:
 
 
 class _Waiting:
-    """How long a process, or one that it waits for, has waited for a processor."""
+    """Measures how long a process, or one that it waits for, has waited for a processor."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -257,9 +257,9 @@ class _Waiting:
         self._before = self._own()
 
     def seconds(self, spent: float) -> float:
-        """The seconds since the start, of those `spent`.
+        """The seconds spent waiting since the start, out of `spent`.
 
-        Where the system does not count them, those in which no processor was used.
+        If the system does not count them: the seconds in which no processor was used.
         """
         import psutil
 
@@ -294,7 +294,7 @@ def _waited(schedstat: str) -> float:
 
 
 class _Batch:
-    """The calls of one `map`, given up after more than `tolerated` failures (None: never)."""
+    """The calls of one `map`, abandoned after more than `tolerated` failures (None: never)."""
 
     def __init__(self, calls: Sequence[Call], tolerated: float | None) -> None:
         self.pending = deque(calls)
@@ -314,11 +314,10 @@ class Children:
     """Up to `count` children that call `target` ("package.module:function").
 
     With `setup`, each child first calls `target(*setup)`, which returns the function to call.
-    `limit` is the time for one call in seconds, without that in which it waited for a processor; a
-    child that needs more, or WALL times as much by the clock, is killed, and the call's reply has
-    the failure `time-limit`. `environment` is added to that of this process. They start
-    when first needed; a forked process starts its own. Usable from any thread; one `map` runs at a
-    time.
+    `limit` is the time for one call in seconds, without time spent waiting for a processor. A child
+    that takes longer, or WALL times as long by the clock, is killed, and the call's reply has the
+    failure `time-limit`. `environment` is added to this process's environment. Children start when
+    first needed; a forked process starts its own. Usable from any thread; one `map` runs at a time.
     """
 
     def __init__(
@@ -404,7 +403,7 @@ class Children:
             calls = [pending.popleft() for _ in range(size)]
             try:
                 child.send(calls)
-            except OSError:  # it exited while idle, so no call is the cause
+            except OSError:  # it exited while idle: not caused by a call
                 pending.extendleft(reversed(calls))
                 self._drop(child)
 
@@ -428,7 +427,7 @@ class Children:
         for line in lines:
             try:
                 reply = Reply(*json.loads(line))
-            except (ValueError, TypeError, RecursionError):  # it wrote over the pipe itself
+            except (ValueError, TypeError, RecursionError):  # it wrote to the pipe itself
                 self._fail(child, "crashed", batch)
                 return
             if not child.ready:
@@ -441,12 +440,12 @@ class Children:
                 return
             batch.settle(child.calls.popleft(), reply)
             child.start_clock()
-            if reply.failure == "MemoryError":  # what fills its memory may stay there
+            if reply.failure == "MemoryError":  # its memory may stay full
                 self._fail(child, None, batch)
                 return
 
     def _fail(self, child: _Child, failure: str | None, batch: _Batch) -> None:
-        """Replace a child; its first call is the cause of the failure, the others come again."""
+        """Replace a child; its first call caused the failure, the others are repeated."""
         end = self._drop(child)
         if not child.ready:
             raise ChildError(self.target, f"ended while it started ({end})")

@@ -32,7 +32,7 @@ SUBJECTS = {
     "Prealgebra": "prealgebra",
     "Precalculus": "precalculus",
 }
-LEVELS = (1, 2, 3, 4, 5)  # of difficulty, as the data set numbers them
+LEVELS = (1, 2, 3, 4, 5)  # levels of difficulty of the data set
 TRAIN = Source(
     hub="EleutherAI/hendrycks_math",
     revision="21a5633873b6a120296cce3e2df9d5550074f4a3",
@@ -59,8 +59,8 @@ MATH500 = Source(
 def is_numeric(gold: str) -> bool:
     r"""Whether a gold answer is exactly one number: an integer, a decimal or a fraction.
 
-    A sign, a currency, a per cent sign, a degree sign and a unit may be with it. Mixed numbers,
-    roots, constants such as `\pi`, other bases (`101_2`) and assignments (`x=5`) are not.
+    It may have a sign, a currency, a percent sign, a degree sign or a unit. Mixed numbers, roots,
+    constants such as `\pi`, numbers in other bases (`101_2`) and assignments (`x=5`) do not count.
     """
     try:
         node, pieces = tree(gold), tokens(clean(gold))
@@ -80,15 +80,15 @@ class CompetitionMath(ReadTask):
     Read from the hub, or from the folder `path` with train.jsonl and test.jsonl (problem, level
     "Level N", type, solution); the gold answer is the content of the solution's last box.
     `test_set: math500` tests on the widely reported 500 problems, from the hub or from
-    `math500_path` (problem, answer, subject, level). `levels` and `subjects` filter pool and test
-    set, `train_levels` the pool alone (train on easy levels, test on all); `numeric` keeps the
-    problems whose gold is one number (`is_numeric`). The tier is the level.
+    `math500_path` (problem, answer, subject, level). `levels` and `subjects` filter the pool and
+    the test set; `train_levels` filters only the pool (train on easy levels, test on all).
+    `numeric` keeps the problems whose gold is one number (`is_numeric`). The tier is the level.
     """
 
     name: ClassVar[str] = "math"
     version: ClassVar[str] = "1"
     marker_version: ClassVar[str] = "3"
-    # The first two serve as wrong answers, so no problem has them as its gold.
+    # The first two serve as wrong answers: they are not the gold of any problem.
     examples: ClassVar[tuple[str, ...]] = (
         "\\frac{17}{1009}",
         "x^{17} - 1009",
@@ -122,7 +122,9 @@ class CompetitionMath(ReadTask):
         if test_set not in ("full", "math500"):
             raise TaskError(f"test_set {test_set!r} is unknown: write full or math500")
         if test_set == "full" and math500_path is not None:
-            raise TaskError("math500_path is only read with test_set: math500: write that as well")
+            raise TaskError(
+                "math500_path is only read with test_set: math500: add test_set: math500"
+            )
         self.tiers = _check_levels("levels", levels)
         self.train_tiers = _check_levels("train_levels", train_levels)
         if subjects is not None and (
@@ -142,14 +144,14 @@ class CompetitionMath(ReadTask):
             train = [prompt for prompt in train if prompt.tier in self.train_tiers]
         if self.test_set == "full":
             return train, self._prompts("test", self.rows("test", TEST), boxed_gold)
-        # A revision of MATH does not exist in the other repository, which has its own pin.
+        # MATH-500 is a different repository with its own pinned revision.
         read = read_rows(MATH500, self.math500_path, partial=self.partial)
         rows = self.keep("test", read)
         return train, self._prompts("test", rows, lambda row: str(row["answer"]).strip())
 
     @property
     def downloads(self) -> list[Repository]:
-        """MATH, and MATH-500 where it is the test set, unless there is a path to it."""
+        """MATH, and MATH-500 if it is the test set, unless they are read from a path."""
         tested = self.test_set == "math500" and self.math500_path is None
         return [*super().downloads, *([MATH500.repository()] if tested else [])]
 
@@ -170,7 +172,7 @@ class CompetitionMath(ReadTask):
         return expression_comparison(self.marking)
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """All at once, in child processes that can be killed."""
+        """Mark all answers at once, in child processes that can be killed."""
         return mark_expressions(answers, self.marking)
 
     def _prompts(

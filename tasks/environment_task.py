@@ -1,4 +1,4 @@
-"""Tasks of several turns: an environment written for TRL, and its rows."""
+"""Multi-turn tasks: an environment written for TRL, and its rows."""
 
 import math
 from collections import Counter
@@ -30,28 +30,29 @@ from tasks.sources.values import row_text, value_text, whole
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
-MAX_TURNS = 10_000  # of an episode: more is a typing error
+MAX_TURNS = 10_000  # of an episode: more is probably a typo
 _QUESTIONS = ("prompt", "question")  # TRL's name, and ours
 
 
 class EnvironmentTask(QuestionFile):
-    """Episodes of several turns in an environment of your own, written for TRL.
+    """Multi-turn episodes in your own environment, written for TRL.
 
-    `environment` is `package.module:Class`: a class with `reset(**row)`, which may return text that
-    continues the prompt, public methods with docstrings, which the model calls as tools, and
-    perhaps `get_reward()`, the score of an episode from 0 to 1. `task: package.module:Class` is
-    short for it. `path`, or `train` and `test`, are files of rows as for task `file`; without a
-    file, the class has a classmethod `rows()` that returns them, or draws its own task in `reset`:
-    `episodes` is then how many, each the same for all samples of it. The column `question` (by
-    default `prompt` or `question`; a text, or chat messages) is the prompt, which `reset` alone may
-    write, too. All columns are passed to `reset`, and are a row's identity.
+    `environment` is `package.module:Class`. The class has `reset(**row)`, which may return text
+    that continues the prompt. Its public methods with docstrings are the tools that the model
+    calls. An optional method `get_reward()` returns the score of an episode from 0 to 1. `task:
+    package.module:Class` is short for it. `path`, or `train` and `test`, are files of rows as for
+    task `file`. Without a file, the class has a classmethod `rows()` that returns the rows, or
+    draws its own task in `reset`; `episodes` is then the number of tasks, each the same for all of
+    its samples. The column `question` (by default `prompt` or `question`; a text, or chat messages)
+    is the prompt; `reset` may also write the whole prompt. All columns are passed to `reset`, and
+    are a row's identity.
 
     An episode is correct if its score is at least `threshold`. Without `get_reward`, `marker` marks
-    the text of all turns against the column `answer`, as in task `file`; or it is a reward function
-    that reads `environments`, as for TRL, and gives the score. `turns` limits the turns
-    of the model, `max_completion_length` the tokens of all turns together, and `mark_limits` the
-    seconds of each call and of all calls of an episode (`seconds`, `episode_seconds`), the memory
-    and the number of the processes in which environments live.
+    the text of all turns against the column `answer`, as in task `file`. It may also be a reward
+    function that reads `environments`, as for TRL, and returns the score. `turns` limits the
+    model's turns, and `max_completion_length` the tokens of all turns together. `mark_limits`
+    limits the seconds of each call (`seconds`) and of all calls of an episode (`episode_seconds`),
+    and the memory and number of the processes that run environments.
     """
 
     name: ClassVar[str] = "environment"
@@ -106,7 +107,7 @@ class EnvironmentTask(QuestionFile):
         )
         self.episodes = None if episodes is None else check_integer("episodes", episodes, 1)
         if episodes and (path or train or test):
-            raise TaskError("episodes takes the place of rows: leave it out, or the files")
+            raise TaskError("episodes replaces rows: leave out episodes or the files")
         if not (path or train or test):
             self.test_share = check_share("the rows of the class", test_share, ())
         self.question_column = question
@@ -142,7 +143,7 @@ class EnvironmentTask(QuestionFile):
 
     @property
     def marker_id(self) -> str:
-        """The environment with its version, where it gives the score."""
+        """The environment with its version, if it gives the score."""
         if not self.described.rewards:
             own = super().marker_id
             return f"{own}/{self.described.version}" if self.environment_reward else own
@@ -155,7 +156,7 @@ class EnvironmentTask(QuestionFile):
         """A score of the environment does not depend on the reading."""
         return self if scores_itself(self) else super().other_reading
 
-    why_no_variants: ClassVar[str] = "each environment is checked with its rows, as a dataset"
+    why_no_variants: ClassVar[str] = "each environment is checked with its own rows, as a data set"
 
     @classmethod
     def marker_variants(cls) -> list[Task]:
@@ -172,7 +173,7 @@ class EnvironmentTask(QuestionFile):
         return [name for name in (self.question_column, answer, self.tier) if name]
 
     def check_named_columns(self, split: str, file: str, rows: Sequence[Row]) -> None:
-        """A function that reads environments is called with them, too."""
+        """A function that reads environments is also called with them."""
         if not self.environment_reward:
             super().check_named_columns(split, file, rows)
 
@@ -214,7 +215,7 @@ class EnvironmentTask(QuestionFile):
             question = chat.question
             dropped.update({SYSTEM: chat.system, TURNS: chat.turns + bool(chat.reply)})
         if not isinstance(question, str):
-            raise TaskError(f"{place}: {name} is {question!r:.60}: write a text or chat messages")
+            raise TaskError(f"{place}: {name} is {question!r:.60}: write text or chat messages")
         given = column_value(row, self.answer) if self.answer in self._columns else None
         answer: str | None = value_text(given)
         if not self.described.rewards and self.function is None:

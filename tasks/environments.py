@@ -1,9 +1,9 @@
-"""Environments of several turns, with the interface of TRL's `environment_factory`.
+"""Multi-turn environments, with the interface of TRL's `environment_factory`.
 
 An environment is a class with `reset(**row)`, which may return text for the prompt, with public
-methods that the model calls as tools, and perhaps with `get_reward()`. It lives in a child process
-that can be killed: a call that hangs, or ends its process, fails alone. Others whose environments
-were in the same process are played again up to where they were.
+methods that the model calls as tools, and optionally with `get_reward()`. It lives in a child
+process that can be killed: a call that hangs, or ends its process, fails alone. Other sessions in
+that process are replayed up to where they were.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ from tasks.sources.files import Row
 ENVIRONMENTS = Registry(
     "environment", "decile.environments", {}, "package.module:Class of an environment", TaskError
 )
-OBSERVATION = "return None, or a text that continues the prompt"
+OBSERVATION = "return None, or text that continues the prompt"
 REWARD = "return a number from 0 to 1, such as points / most_points, or None"
-_ROUNDING = 1e-6  # by which a reward computed in 32 bits may be outside 0 to 1
+_ROUNDING = 1e-6  # a reward computed in 32 bits may be outside 0 to 1 by this much
 OVER_LIMIT = "time-limit@episode"  # the failure of a session whose calls took too long together
-_OWN = ("reset", "get_reward")  # public methods that are no tools
+_OWN = ("reset", "get_reward")  # public methods that are not tools
 
 
 class Environment(NamedTuple):
-    """What is known of an environment's class without an instance.
+    """An environment's class, described without an instance.
 
-    `tools` are the names of its tools, `rewards` says whether it has `get_reward`, and `version`
-    is a hash of its source files ("" for a class that ships with Decile).
+    `tools` are the names of its tools, `rewards` is whether it has `get_reward`, and `version` is a
+    hash of its source files ("" for a class that ships with Decile).
     """
 
     reference: str
@@ -59,7 +59,7 @@ _described: dict[type[Any], Environment] = {}
 
 
 def environment_of(cls: type[Any]) -> Environment:
-    """The description of an environment's class. Raises TaskError for what is none."""
+    """The description of an environment's class. Raises TaskError if it is not an environment."""
     if cls not in _described:
         _described[cls] = _description(cls)
     return _described[cls]
@@ -69,7 +69,7 @@ def _description(cls: type[Any]) -> Environment:
     title = f"environment {cls.__module__}:{cls.__qualname__}"
     if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
         raise TaskError(
-            f"{title} is where no other process finds it: define it at the top level of a module"
+            f"{title} cannot be imported by other processes: define it at the top level of a module"
         )
     # As TRL lists them: on the class, functions only.
     names = [name for name, _ in inspect.getmembers(cls, inspect.isfunction) if name[0] != "_"]
@@ -78,14 +78,14 @@ def _description(cls: type[Any]) -> Environment:
     tools = tuple(name for name in names if name not in _OWN)
     if not tools:
         raise TaskError(
-            f"{title} has no tools: write a public method with a docstring for each, or use a task "
-            "of one answer"
+            f"{title} has no tools: write a public method with a docstring for each tool, or use "
+            f"a single-turn task"
         )
     for name in tools:
         if not (getattr(cls, name).__doc__ or "").strip():
             raise TaskError(
-                f"{title}: the tool {name} has no docstring: describe it and each of its arguments "
-                "(Args:), or start its name with _ if it is no tool"
+                f"{title}: the tool {name} has no docstring: describe it and each of its "
+                f"arguments (Args:), or start its name with _ if it is not a tool"
             )
     modules = (each.__module__ for each in cls.__mro__)
     theirs = (m for m in modules if m.partition(".")[0] not in sys.stdlib_module_names)
@@ -94,12 +94,12 @@ def _description(cls: type[Any]) -> Environment:
 
 
 def environment_class(reference: str) -> type[Any]:
-    """The class of a `package.module:Class`. Raises TaskError for what is no environment."""
+    """The class of a `package.module:Class`. Raises TaskError if it is not an environment."""
     cls: type[Any] = ENVIRONMENTS.find(reference)
     if not inspect.isclass(cls):
         raise TaskError(
-            f"environment {reference!r} is no class: write package.module:Class of one with "
-            "reset(), tools, and perhaps get_reward()"
+            f"environment {reference!r} is not a class: write package.module:Class of a class "
+            f"with reset(), tools and, optionally, get_reward()"
         )
     environment_of(cls)
     return cls
@@ -108,7 +108,7 @@ def environment_class(reference: str) -> type[Any]:
 def tool_schemas(cls: type[Any]) -> list[dict[str, Any]]:
     """The JSON schemas of a class's tools, as TRL passes them to chat templates.
 
-    Raises TaskError for one without type hints, or without a description of each argument.
+    Raises TaskError for a tool without type hints, or without a description of each argument.
     """
     from transformers.utils.chat_template_utils import get_json_schema
 
@@ -116,7 +116,7 @@ def tool_schemas(cls: type[Any]) -> list[dict[str, Any]]:
     for name in environment.tools:
         try:
             schemas.append(get_json_schema(MethodType(getattr(cls, name), cls)))
-        except Exception as error:  # the library's own types of errors, and those of annotations
+        except Exception as error:  # the library's own errors, and those of annotations
             raise TaskError(
                 f"environment {environment.reference}: the tool {name} cannot be described: {error}"
             ) from error
@@ -124,24 +124,24 @@ def tool_schemas(cls: type[Any]) -> list[dict[str, Any]]:
 
 
 def row_of(prompt: Prompt, messages: Sequence[Mapping[str, Any]]) -> Row:
-    """What `reset` gets of a prompt: the columns of its row, and the chat as `prompt`."""
+    """The arguments of `reset` for a prompt: the columns of its row, and the chat as `prompt`."""
     info = json.loads(prompt.info) if prompt.info else {}
     row = {"question": prompt.question, "answer": prompt.answer}
     return row | (info if isinstance(info, dict) else {"info": info}) | {"prompt": [*messages]}
 
 
 def scores_itself(task: Task) -> bool:
-    """Whether a task has environments that give the score of an episode, in place of a marker."""
+    """Whether a task has environments that give the score of an episode, instead of a marker."""
     if task.environment is None:
         return False
     return environment_of(task.environment).rewards or bool(task.environment_reward)
 
 
 def reward_mark(task: Task, reward: float | None, truncated: bool) -> Mark:
-    """The mark of an episode from what `get_reward` returned.
+    """The mark of an episode from the result of `get_reward`.
 
     An episode that a limit ended and that is not correct is `truncated`. Raises TaskError for a
-    reward that is no score.
+    reward that is not a score.
     """
     if reward is None:
         return no_answer_mark(truncated)._replace(rule="get_reward")
@@ -169,9 +169,9 @@ class ToolResult(NamedTuple):
 class Session:
     """One environment in play: the row it was reset with, and every call so far.
 
-    Python's and NumPy's generators are seeded: with `start` before the reset, so that what it draws
-    is the same for all sessions of a row, and with `key` before each turn. After a `failure` it
-    cannot be called any more. `seconds` are those of its calls, without what is played again.
+    Python's and NumPy's generators are seeded: with `start` before the reset, so that all sessions
+    of a row draw the same numbers, and with `key` before each turn. After a `failure` it cannot be
+    called any more. `seconds` is the time of its calls, without replayed ones.
     """
 
     key: str
@@ -183,7 +183,7 @@ class Session:
 
 
 class Environments:
-    """The child processes in which the environments of a task live; sessions stay in theirs."""
+    """The child processes in which a task's environments live; a session stays in its process."""
 
     def __init__(self, task: Task) -> None:
         assert task.environment is not None
@@ -203,7 +203,7 @@ class Environments:
     ) -> list[str | None]:
         """Start each environment; the text that continues its prompt, or None.
 
-        After more than `tolerated` failures in a process, the rest has the failure "not-tried".
+        After more than `tolerated` failures in a process, the remaining ones fail as "not-tried".
         """
         replies = self._map("reset", sessions, [None] * len(sessions), tolerated)
         return [reply["value"] if reply else None for reply in replies]
@@ -214,7 +214,7 @@ class Environments:
         calls: Sequence[Sequence[Mapping[str, Any]]],
         tolerated: float | None = None,
     ) -> list[list[ToolResult]]:
-        """Make each session's tool calls of one turn; none of a session that fails."""
+        """Make each session's tool calls of one turn; if the session fails, none are made."""
         results = []
         replies = self._map("step", sessions, calls, tolerated)
         for session, own, reply in zip(sessions, calls, replies, strict=True):
@@ -229,15 +229,15 @@ class Environments:
         chats: Sequence[Sequence[Mapping[str, Any]]],
         tolerated: float | None = None,
     ) -> list[float | None]:
-        """The reward of each, whose environment may then serve another session.
+        """The reward of each session; its environment may then serve another session.
 
-        `chats` are the messages of each after its prompt, which a reward function may read.
+        `chats` are the messages of each session after its prompt, which a reward function may read.
         """
         replies = self._map("end", sessions, chats, tolerated)
         return [reply["value"] if reply else None for reply in replies]
 
     def close(self) -> None:
-        """Kill the processes, with all that is in play."""
+        """Kill the processes, with all sessions in play."""
         for child in self.children:
             child.close()
 
@@ -248,9 +248,9 @@ class Environments:
         calls: Sequence[Any],
         tolerated: float | None,
     ) -> list[Any]:
-        """The reply to one operation of each session; None where its environment fails.
+        """The reply to one operation of each session; None if its environment fails.
 
-        Raises TaskError for what no environment may return, and where no process can start.
+        Raises TaskError for an invalid return value, and if no process can start.
         """
         replies: list[Any] = [None] * len(sessions)
         count = len(self.children)
@@ -296,7 +296,7 @@ class Environments:
         return replies
 
     def _read(self, session: Session, operation: str, called: Sequence[Any], reply: Reply) -> Any:
-        """The value of a reply, or None where the session has a failure now."""
+        """The value of a reply, or None if the session has now failed."""
         if reply.failure is not None:
             names = [(call.get("function") or {}).get("name") for call in called]
             tools = "+".join(name for name in self.environment.tools if name in names)
@@ -314,7 +314,7 @@ class Environments:
 
 
 def hash_of(key: str) -> int:
-    """A number that depends on the text alone: Python's own hash differs between processes."""
+    """A number that depends only on the text: Python's own hash differs between processes."""
     return text_random(key).getrandbits(32)
 
 
@@ -322,7 +322,7 @@ _started: dict[tuple[Any, ...], Environments] = {}  # of this process
 
 
 def environments_of(task: Task) -> Environments:
-    """The processes of a task's environments, which start when first used."""
+    """The processes of a task's environments; they start when first used."""
     assert task.environment is not None
     described = environment_of(task.environment), task.environment_reward
     key = (os.getpid(), *described, MarkLimits(*task.mark_limits))
@@ -330,7 +330,7 @@ def environments_of(task: Task) -> Environments:
 
 
 def player(reference: str, version: str, reward: str, episode_seconds: float) -> Callable[..., Any]:
-    """In a child: import the class and return what plays its instances, many at a time."""
+    """In a child: import the class and return a function that plays many instances at a time."""
     cls = environment_class(reference)
     if environment_of(cls).version != version:
         raise TaskError("its source file has changed since this command began: run it again")
@@ -338,7 +338,7 @@ def player(reference: str, version: str, reward: str, episode_seconds: float) ->
 
 
 class _Player:
-    """The instances in one child: those in play by the key of their session, and the others."""
+    """The instances in one child: those in play by the key of their session, and idle ones."""
 
     def __init__(self, cls: type[Any], reward: RewardFunction | None, limit: float) -> None:
         self.cls = cls
@@ -346,8 +346,8 @@ class _Player:
         self.reward = reward
         self.limit = limit  # of seconds for all calls of a session
         self.playing: dict[str, Any] = {}
-        self.turns: dict[str, int] = {}  # with tool calls, by the key of a session in play
-        self.idle: list[Any] = []  # TRL, too, makes an instance once and resets it often
+        self.turns: dict[str, int] = {}  # turns with tool calls, by the key of a session
+        self.idle: list[Any] = []  # like TRL, instances are made once and reset often
         parameters = inspect.signature(cls.reset).parameters.values()
         self.accepts = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
         self.accepts_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -397,11 +397,11 @@ class _Player:
         return text.encode(errors="replace").decode() if isinstance(text, str) else text
 
     def replay(self, key: str, start: str, row: Row, history: list[Any]) -> None:
-        """Bring a new instance to where a lost one was. Raises RuntimeError if it answers else."""
+        """Replay a lost instance in a new one. Raises RuntimeError if its replies differ."""
         self.reset(key, start, row)
         for calls, contents in history:
             if [content for _, content, _ in self.step(key, calls)] != contents:
-                raise RuntimeError("the environment was lost, and differs when played again")
+                raise RuntimeError("the environment was lost, and differs when replayed")
 
     def step(self, key: str, calls: list[Any]) -> list[tuple[str, Any, bool]]:
         """The results of a turn's calls; an error is a result, in TRL's words."""
@@ -427,7 +427,7 @@ class _Player:
         return results
 
     def end(self, key: str, row: Row, chat: list[Any]) -> Any:
-        """The reward of an environment, as a number or None; a text says what is wrong with it."""
+        """The reward of an environment, as a number or None; a text describes its error."""
         self.seed(key, "end")
         reward, title = None, "get_reward()"
         if self.reward is not None:
@@ -453,7 +453,7 @@ class _Player:
         return None if reward is None else float(reward)
 
     def awaited(self, value: Any) -> Any:
-        """What an async method gives."""
+        """The result of an async method."""
         return self.runner.run(value) if inspect.iscoroutine(value) else value
 
     def seed(self, *parts: str) -> None:

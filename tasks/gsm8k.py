@@ -38,9 +38,9 @@ class Gsm8k(ReadTask):
 
     Read from the hub, or from the folder `path` with train.jsonl and test.jsonl (question, answer;
     also .json, .parquet, .gz). `train` and `test` limit the splits to the first prompts of the
-    files; None takes all. With `last_number`, lenient marking accepts the last number of a
-    completion without a box. The tier is the number of steps of the worked solution, or `all` where
-    the answer is the number alone. The preset `paper` follows the authors' code: no request to
+    files; None takes all prompts. With `last_number`, lenient marking accepts the last number of a
+    completion without a box. The tier is the number of steps of the worked solution, or `all` if
+    the answer is only the number. The preset `paper` follows the authors' code: no request to
     reason, thinking off.
     """
 
@@ -73,11 +73,11 @@ class Gsm8k(ReadTask):
         }
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
-        """Both splits; a row without a numeric gold is dropped, with a note."""
+        """Both splits; rows without a numeric gold are dropped, with a note."""
         return self._split("train", TRAIN), self._split("test", TEST)
 
     def prompt_table(self, split: Literal["train", "test"]) -> "PromptTable":
-        """The first prompts of a split: as many as its option says."""
+        """The first prompts of a split, limited by its option."""
         return super().prompt_table(split)[: self.sizes[split]]
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:

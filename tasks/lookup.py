@@ -38,7 +38,7 @@ def task_names() -> list[str]:
 def find_task(name: str) -> type[Task]:
     """The class of a task's name, or of a user's `package.module:attribute`.
 
-    That of an environment is the class of task `environment`.
+    For an environment, it is the class of task `environment`.
     """
     task = TASKS.find(name)
     if is_environment(task):
@@ -53,48 +53,48 @@ def find_task(name: str) -> type[Task]:
 
 
 def is_environment(attribute: Any) -> bool:
-    """Whether it is a class with the interface of TRL's `environment_factory`, and no task."""
+    """Whether it is a class with the interface of TRL's `environment_factory`, and not a task."""
     if not inspect.isclass(attribute) or issubclass(attribute, Task):
         return False
     return callable(getattr(attribute, "reset", None))
 
 
 def is_shipped(task: Task) -> bool:
-    """Whether the task ships with Decile; a subclass of one is the user's."""
+    """Whether the task ships with Decile; a subclass of such a task is custom."""
     own = f"{type(task).__module__}:{type(task).__qualname__}" in BUILTIN.values()
     return own and all(map(is_shipped, task.mixed_tasks))
 
 
 def reference_of(task: Task) -> str:
-    """The `package.module:attribute` with which any process finds the task's class.
+    """The `package.module:attribute` from which any process can import the task's class.
 
-    Raises TaskError for a class that only this process has.
+    Raises TaskError for a class that other processes cannot import.
     """
     cls = type(task)
     if cls in _REFERENCES:
         return _REFERENCES[cls]
     if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
         raise TaskError(
-            f"task {cls.__qualname__} is defined in {cls.__module__}, where no other process finds "
-            "it: define it at the top level of a module of its own"
+            f"task {cls.__qualname__} is defined in {cls.__module__}, which other processes "
+            f"cannot import: define it at the top level of a module of its own"
         )
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def title_of(task: Task) -> str:
-    """How messages name a task of the user's own."""
+    """The name of a custom task in messages."""
     return f"task {type(task).__module__}:{type(task).__qualname__}"
 
 
 def task_errors(task: Task, calls: str) -> AbstractContextManager[None]:
-    """Turn whatever these `calls` of a task raise into a TaskError that names them, and where."""
+    """Turn exceptions of these `calls` of a task into a TaskError with calls and place."""
     return user_errors(f"{title_of(task)}: {calls}", TaskError)
 
 
 def get_task(name: str, **options: Any) -> Task:
     """The task of that name, built with its options. Raises TaskError on an unknown option.
 
-    An environment's name is short for the task `environment`, and so is a file with one.
+    An environment's name is short for the task `environment`; so is a file with an environment.
     """
     if name == "file" and "environment" in options:
         return get_task("environment", **options)
@@ -112,7 +112,7 @@ def get_task(name: str, **options: Any) -> Task:
         if wrong := _wrong_option(task.__init__, options):
             raise TaskError(f"task {name}: {wrong}") from error
         if name in BUILTIN:
-            raise  # a bug of ours, with its traceback
+            raise  # a bug in Decile keeps its traceback
         raise TaskError(
             f"task {name!r} cannot be built: {describe(error)}; correct its class or its options"
         ) from error
@@ -122,10 +122,10 @@ def get_task(name: str, **options: Any) -> Task:
 
 
 def _wrong_option(constructor: Callable[..., Any], options: Mapping[str, Any]) -> str | None:
-    """The first option whose value is of another type, and what to write; None if all fit."""
+    """The message for the first option with a value of the wrong type; None if all fit."""
     try:
         kinds = get_type_hints(constructor)
-    except (NameError, TypeError):  # annotations of a custom task that cannot be resolved
+    except (NameError, TypeError):  # unresolvable annotations of a custom task
         return None
     for name, value in options.items():
         kind = kinds.get(name, Any)
@@ -135,7 +135,7 @@ def _wrong_option(constructor: Callable[..., Any], options: Mapping[str, Any]) -
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of YAML has the annotated type; True for a type that is not one of YAML."""
+    """Whether a YAML value has the annotated type; True for types that YAML does not have."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return any(_fits(value, one) for one in inner)

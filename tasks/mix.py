@@ -52,10 +52,10 @@ class Mix(ReadTask):
 
     `parts` names data sets of the same file: a list, or a mapping to shares that sum to 1 (the
     largest pool with these shares is taken), or to numbers of training prompts; null takes all.
-    Prompts are taken in the order of their ids, so that a larger share contains a smaller one.
-    Each prompt keeps its data set's wording and marker, and `source` is the data set's name. A
-    source that it has there is a kept column, with the name that the file has for it. The test set
-    has all of their test questions.
+    Prompts are taken in the order of their ids, so that a larger share contains a smaller one. Each
+    prompt keeps its data set's wording and marker, and `source` is the data set's name. If the data
+    set has a source column, it becomes a kept column with its name in the file. The test set has
+    the test questions of all data sets.
     """
 
     name: ClassVar[str] = "mix"
@@ -73,10 +73,10 @@ class Mix(ReadTask):
     ) -> None:
         super().__init__(marking=marking, prompt=prompt)
         if prompt:
-            raise TaskError("prompt is that of each data set in a mix: write it there")
+            raise TaskError("a mix has no prompt of its own: write prompt in each data set")
         if not isinstance(parts, Mapping) or len(parts) < 2:
             named = [*parts] if isinstance(parts, Mapping) else parts
-            raise TaskError(f"parts is {named!r:.80}: name two data sets or more: {HOW}")
+            raise TaskError(f"parts is {named!r:.80}: name at least two data sets: {HOW}")
         self.parts_by_name = {name: _part(name, spec, marking) for name, spec in parts.items()}
         self.mixed_tasks = [part.task for part in self.parts_by_name.values()]
         self.labelled_sources = [
@@ -87,7 +87,7 @@ class Mix(ReadTask):
         self.mark_limits = MarkLimits(*map(max, zip(*limits, strict=True)))
         shares = [p.share for p in self.parts_by_name.values() if p.share is not None]
         if 0 < len(shares) < len(parts):
-            raise TaskError(f"parts has shares for some data sets alone: {HOW}")
+            raise TaskError(f"parts has shares for only some data sets: {HOW}")
         if shares and abs(sum(shares) - 1) > SLACK:
             raise TaskError(f"the shares of parts sum to {sum(shares):g}, not 1: {HOW}")
 
@@ -120,13 +120,13 @@ class Mix(ReadTask):
         return PromptTable(taken[0]), PromptTable(taken[1])
 
     def _sizes(self, available: Mapping[str, int]) -> dict[str, int]:
-        """The training prompts to take of each data set. Raises TaskError for more than it has."""
+        """The training prompts to take of each data set. Raises TaskError if it has fewer."""
         parts = self.parts_by_name
         counts = {name: part.prompts for name, part in parts.items() if part.prompts is not None}
         if too_many := next((n for n, count in counts.items() if count > available[n]), None):
             raise TaskError(
                 f"{too_many} has {counted(available[too_many], 'training prompt')}, fewer than "
-                f"{counts[too_many]:,}: write at most as many"
+                f"{counts[too_many]:,}: write at most that many"
             )
         shares = {name: part.share for name, part in parts.items() if part.share is not None}
         if not shares:
@@ -153,7 +153,7 @@ class Mix(ReadTask):
         return self.parts_by_name[name].task.messages_of(question, own)
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """Not without the prompt, which tells the marker."""
+        """Raises TaskError: the marker depends on the prompt."""
         raise TaskError("a mix marks a completion with the marker of its prompt's data set")
 
     def mark_answer(self, answer: Answer) -> Mark:
@@ -161,7 +161,7 @@ class Mix(ReadTask):
         return self.mark_all([answer])[0]
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """The marks of each data set, all of its answers at once."""
+        """The marks of each data set, with all of its answers at once."""
         of_part: dict[str, list[tuple[int, Answer]]] = {}
         for index, answer in enumerate(answers):
             name, info = _of(answer.info)
@@ -174,7 +174,7 @@ class Mix(ReadTask):
         return [marks[index] for index in range(len(answers))]
 
     def with_marking(self, marking: Marking) -> Self:
-        """The same mix with another reading of answers."""
+        """The same mix with a different reading of answers."""
         mix = copy.copy(self)
         mix.marking = marking
         mix.parts_by_name = {
@@ -205,7 +205,7 @@ class Mix(ReadTask):
         return task.wrong_completion(own)
 
     def own(self, prompt: Prompt) -> tuple[Task, Prompt]:
-        """The task of the data set that a prompt comes from, and the prompt as it has it."""
+        """The task of a prompt's data set, and that task's form of the prompt."""
         name, info = _of(prompt.info)
         return self.parts_by_name[name].task, replace(prompt, info=info)
 
@@ -219,14 +219,16 @@ def _part(name: str, spec: Any, marking: Marking) -> Part:
     from tasks import get_task
 
     if not isinstance(spec, Mapping) or "task" not in spec:
-        raise TaskError(f"parts: {name!r:.80} is no data set of the file: write one below datasets")
+        raise TaskError(
+            f"parts: {name!r:.80} is not a data set of the file: write one below datasets"
+        )
     prompt = {"prompt": spec["prompt"]} if spec.get("prompt") else {}
     try:
         task = get_task(spec["task"], marking=marking, **prompt, **spec.get("options", {}))
     except TaskError as error:
         raise PartError(name, str(error)) from error
     if isinstance(task, Mix) or task.environment is not None:
-        kind = "a mix" if isinstance(task, Mix) else "a task of several turns"
+        kind = "a mix" if isinstance(task, Mix) else "a multi-turn task"
         raise TaskError(f"parts: {name} is {kind}, which cannot be part of a mix: leave it out")
     amount = spec.get("amount")
     if amount is None:
@@ -246,7 +248,7 @@ def _tables(name: str, task: Task) -> "tuple[PromptTable, PromptTable]":
         if isinstance(task, ReadTask):
             return task.prompt_table("train"), task.prompt_table("test")
         return PromptTable.of(task.train()), PromptTable.of(task.test())
-    except (NotCached, HubFails):  # no mistake in the data set
+    except (NotCached, HubFails):  # not an error of the data set
         raise
     except TaskError as error:
         raise PartError(name, str(error)) from error
@@ -255,7 +257,7 @@ def _tables(name: str, task: Task) -> "tuple[PromptTable, PromptTable]":
 def _named(batch: Any, name: str, column: str) -> Any:
     """Prompts with the name of their data set, as the source and in their info.
 
-    The source that they have in their data set is kept in a column of that name.
+    Their source in the data set is kept in a column of its name.
     """
     import pyarrow as pa
 
@@ -281,9 +283,9 @@ def _with_source(kept: str, source: str, column: str) -> str:
 
 
 def _with_name(info: str, name: str) -> str:
-    """The info with the name of the data set; columns for reward functions stay what they are."""
+    """The info with the name of the data set; columns for reward functions are unchanged."""
     content: Any = {"info": info}
-    with suppress(ValueError):  # a task of the user's own may write any text
+    with suppress(ValueError):  # a custom task may write any text
         content = json.loads(info) if info else {}
     if not isinstance(content, dict) or PART in content or content.keys() == {"info"}:
         content = {"info": info}

@@ -1,4 +1,4 @@
-"""A game of several turns: a hidden number is found by guesses, answered "higher" or "lower"."""
+"""A multi-turn game: find a hidden number by guesses that are answered "higher" or "lower"."""
 
 import json
 import random
@@ -13,10 +13,10 @@ from tasks.marking.marks import Mark, answer_mark, no_answer_mark
 from tasks.prompts import Prompt, in_test_split, make_prompt
 
 LARGEST = 99  # of every number
-WIDTHS = (5, 10, 20, 40, 80)  # how many numbers a range has
+WIDTHS = (5, 10, 20, 40, 80)  # sizes of a range
 GUESSES = 5  # enough for each of 31 numbers
 THINGS = ("page", "house", "seat", "room", "locker")
-MAX_TRAIN, MAX_TEST = 8000, 1500  # what the narrowest range has room for
+MAX_TRAIN, MAX_TEST = 8000, 1500  # as many as the narrowest range allows
 _NAME = "number_guess"
 _CALL = re.compile(r'"name": "guess", "arguments": \{"number": (\d+)\}')
 
@@ -44,7 +44,7 @@ class NumberGuess:
     """A game of one row, with the interface of TRL's `environment_factory`."""
 
     def reset(self, *, low: int, high: int, number: int, guesses: int, **row: Any) -> None:
-        """Start the game of a row; the row's prompt is the question already."""
+        """Start the game of a row; the row's prompt already has the question."""
         self._low = low
         self._high = high
         self._number = number
@@ -90,16 +90,16 @@ def prompt_of(game: Game) -> Prompt:
 
 
 def is_test(game: Game) -> bool:
-    """Whether the game is a test question: decided by the question, for all hidden numbers."""
+    """Whether the game is a test question: the question decides, for all hidden numbers."""
     return in_test_split(make_prompt(_NAME, game.question(), "", ""))
 
 
 class NumberGuessTask(Task):
-    """Games of several turns: find a number by guesses that are answered "higher" or "lower".
+    """Multi-turn games: find a number by guesses that are answered "higher" or "lower".
 
-    `train` and `test` games are generated from `seed`, each width of the range equally often, and
-    the limit of each is `guesses`. No question occurs in both splits, of any seeds. A prompt's
-    `info` is its row as JSON: the arguments of `NumberGuess.reset`.
+    `train` and `test` games are generated from `seed`, with each size of the range equally often.
+    Each game allows `guesses` guesses. No question occurs in both splits, whatever the seeds. A
+    prompt's `info` is its row as JSON: the arguments of `NumberGuess.reset`.
     """
 
     name: ClassVar[str] = _NAME
@@ -132,7 +132,7 @@ class NumberGuessTask(Task):
         return self._generated("test", self.sizes[1])
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last call's number against the hidden number."""
+        """Compare the last call's number with the hidden number."""
         if calls := _CALL.findall(completion):
             return answer_mark(calls[-1] == answer, calls[-1], "last-call")
         return no_answer_mark(truncated)

@@ -15,13 +15,13 @@ from tasks.prompts import Prompt, in_test_split, make_prompt
 STEPS = 4  # of a question, additions and subtractions
 MOST = 3  # subtractions of a question: at least one of its steps adds
 LARGEST = 99  # of every value
-LARGEST_OPERAND = 20  # of a step, so that most chains stay from 1 to LARGEST
+LARGEST_OPERAND = 20  # of a step, so that most chains stay between 1 and LARGEST
 _NAME = "plus_minus"
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A start value and what is added at each step; negative numbers are subtractions."""
+    """A start value and the number added at each step; negative numbers are subtractions."""
 
     start: int
     changes: tuple[int, ...]
@@ -60,8 +60,8 @@ class PlusMinus(Task):
     r"""Generated chains of four additions or subtractions; the answer is a whole number.
 
     `train` and `test` questions are generated from `seed`; neither split depends on the size of the
-    other. Of the training pool, the share `rare` has one to three subtractions, equally often, and
-    the rest has none; of the test questions, each of zero to three is equally frequent.
+    other. A share `rare` of the training pool has one to three subtractions, equally often; the
+    rest has none. In the test set, zero to three subtractions are equally frequent.
     """
 
     name: ClassVar[str] = _NAME
@@ -99,7 +99,7 @@ class PlusMinus(Task):
         return mark_number(completion, answer, self.marking, truncated)
 
     def _generated(self, split: str, size: int, mixed: int, counts: range) -> list[Prompt]:
-        """`mixed` prompts with subtractions from `counts` in turn, and others without."""
+        """`mixed` prompts with subtractions from `counts` in turn, the others without any."""
         rng = text_random(_NAME, self.seed, split)
         kept: dict[str, Prompt] = {}
         while len(kept) < size:

@@ -1,7 +1,7 @@
-"""The prompts of a pool as Arrow columns. A `Prompt` is made only when one is read.
+"""The prompts of a pool as Arrow columns. A `Prompt` object is created only when it is read.
 
-Record batches of a large pool are in temporary files, mapped into memory: the kernel keeps as much
-of them there as there is room for, and they never fill it.
+Record batches of a large pool are memory-mapped temporary files: the kernel keeps as much of them
+in memory as there is room for.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from tasks.base import Task
 from tasks.errors import TaskError
 from tasks.prompts import Prompt
 
-LEAST = 128 * 2**20  # bytes of a file; less than that stays in memory
+LEAST = 128 * 2**20  # bytes of a file; smaller pools stay in memory
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same batches; those of a large pool are read from temporary files.
 
-    The files have no name: they end with the process, however it ends. Where they cannot be
+    The files are unnamed and disappear with the process, however it ends. If they cannot be
     written, the batches stay in memory.
     """
     waiting: list[pa.RecordBatch] = []
@@ -72,8 +72,8 @@ _ID = 16  # hex digits of an id that `make_prompt` made
 class PromptTable(Sequence[Prompt]):
     """A sequence of prompts with distinct ids, in Arrow record batches of the schema SCHEMA.
 
-    A slice is a table of the same columns without a copy; all rows as objects would take twenty
-    times their text. What is read, taken or filtered is mapped from a file where it is large.
+    A slice shares the columns without a copy; all rows as objects would take twenty times the
+    memory of their text. Large results of reading, taking and filtering are mapped from a file.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch] = ()) -> None:
@@ -161,13 +161,13 @@ class PromptTable(Sequence[Prompt]):
         return self.filter(kept)
 
     def shares_question(self, others: Self) -> Bools:
-        """One boolean per prompt: whether its question is one of the others'."""
+        """One boolean per prompt: whether the other table has its question."""
         questions = others.column("question").unique()
         shared = pc.is_in(self.column("question"), value_set=questions).to_numpy()
         return np.asarray(shared, dtype=bool)
 
     def without_questions(self, others: Self) -> Self:
-        """The prompts whose question is none of the others'."""
+        """The prompts whose question is not in the other table."""
         shared = self.shares_question(others)
         return self.filter(~shared) if shared.any() else self
 
@@ -194,7 +194,7 @@ class PromptTable(Sequence[Prompt]):
         return self.column("prompt_id").combine_chunks().take(pa.array(rows))
 
     def rows_of(self, ids: pa.Array | pa.ChunkedArray) -> Ints:
-        """The row of each id; -1 for one that is not in the table."""
+        """The row of each id; -1 if it is not in the table."""
         if self.keys is None or not len(self):
             rows = (self._row_of.get(i, -1) for i in ids.to_pylist())
             return np.fromiter(rows, dtype=np.int64, count=len(ids))
@@ -217,11 +217,11 @@ class PromptTable(Sequence[Prompt]):
 
     def _rows_of_chunk(self, ids: pa.Array) -> Ints:
         numbers = hex_numbers(ids)
-        if numbers is None:  # one of them has another form than those of the table
+        if numbers is None:  # an id has a different form than those of the table
             each = [pa.array([id_.as_py()], pa.string()) for id_ in ids]
             rows = [[-1] if hex_numbers(i) is None else self._rows_of_chunk(i) for i in each]
             return np.concatenate(rows)
-        by_number = np.argsort(numbers)  # in random order every step of the search leaves the cache
+        by_number = np.argsort(numbers)  # in random order, every search step misses the cache
         at = np.empty(len(numbers), np.int64)
         at[by_number] = np.searchsorted(self._sorted_keys, numbers[by_number])
         at = np.minimum(at, len(self) - 1)
@@ -245,7 +245,7 @@ class PromptTable(Sequence[Prompt]):
 
 
 def labelled(prompts: PromptTable, task: Task) -> Bools:
-    """Whether each prompt [N] of a task has a gold answer, or needs none."""
+    """Whether each prompt [N] of a task has a gold answer, or does not need one."""
     if not task.optional_answers:
         return np.ones(len(prompts), dtype=bool)
     answered = pc.not_equal(prompts.column("answer"), "")
@@ -272,7 +272,7 @@ def hashed_prompts(
 ) -> pa.RecordBatch:
     """Prompts of a task with the ids that `make_prompt` gives them.
 
-    others: further columns of SCHEMA; those that are left out are empty.
+    others: further columns of SCHEMA; omitted columns are empty.
     """
     start = f"{task}\x1f".encode()
     texts = (column.cast(pa.binary()).to_pylist() for column in (questions, answers))
@@ -288,7 +288,7 @@ def hashed_prompts(
 
 
 def hex_numbers(ids: pa.Array) -> npt.NDArray[np.uint64] | None:
-    """Ids as numbers; None unless each is 16 hex digits, as those of `make_prompt` are."""
+    """Ids as numbers; None unless each has 16 hex digits, as `make_prompt` gives them."""
     if not len(ids):
         return np.empty(0, np.uint64)
     if ids.null_count or not pc.all(pc.match_substring_regex(ids, "^[0-9a-f]{16}$")).as_py():

@@ -11,14 +11,13 @@ TEST_SHARE = 5  # one generated prompt in five is a test question
 class Prompt:
     """One question of a pool.
 
-    `prompt_id` is a content hash of (task, question, answer), so order never matters.
-    `answer` is "" where there is no gold answer. `tier` is the task's own level of difficulty
-    (objects, steps, level), as text. `info` is what else marking needs, as JSON text: part of the
-    hash only where the task says so. `group`: test questions of one group are related, and count as
-    one in comparisons; "" for a group of its own.
-    `source` is the data set or domain that a question comes from. `place` is its row in the user's
-    file, `FILE:LINE` or `FILE row NUMBER`, and `kept` the columns of that row which travel with it,
-    as JSON text. The last three make no other prompt.
+    `prompt_id` is a content hash of (task, question, answer), so order never matters. `answer` is
+    "" if there is no gold answer. `tier` is the task's own level of difficulty (objects, steps,
+    level), as text. `info` is other data for marking, as JSON text; it is part of the hash only if
+    the task says so. `group`: test questions of one group are related, and count as one in
+    comparisons; "" for a group of its own. `source` is the data set or domain that a question comes
+    from. `place` is its row in the user's file, `FILE:LINE` or `FILE row NUMBER`, and `kept` the
+    columns of that row which travel with it, as JSON text. The last three are not part of the hash.
     """
 
     prompt_id: str
@@ -33,9 +32,9 @@ class Prompt:
 
 
 def in_test_split(prompt: Prompt) -> bool:
-    """Whether a generated prompt is a test question: one in TEST_SHARE, decided by its content.
+    """Whether a generated prompt is a test question: one in TEST_SHARE, chosen by content.
 
-    So no seed's training pool contains a question of any seed's test set.
+    Therefore no seed's training pool contains a question of any seed's test set.
     """
     return int(prompt.prompt_id, 16) % TEST_SHARE == 0
 
@@ -50,7 +49,7 @@ def make_prompt(
     info_in_id: bool = False,
     group: str = "",
 ) -> Prompt:
-    """A prompt with its content-hash id (16 hex digits); with `info_in_id`, of its info, too."""
+    """A prompt with its content-hash id (16 hex digits); `info_in_id`: including its info."""
     content = (task, question, answer, *([info] if info_in_id else []))
     digest = hashlib.sha256("\x1f".join(content).encode()).hexdigest()
     return Prompt(digest[:16], question, answer, tier, info, group)

@@ -52,10 +52,10 @@ _OPTIONAL = ", or answers: optional where gold answers come later"
 
 @dataclass
 class _RowCounts:
-    """How many rows were read, of which files, and what was left out or is wrong with the first.
+    """The number of rows read, their files, the omitted rows by reason, and the first error.
 
-    kept: the columns of the file that travel with its prompts. unread: optional answers that are
-    not of the marker's form, with their places.
+    kept: the columns of the file that travel with its prompts. unread: optional answers that do not
+    have the marker's form, with their places.
     """
 
     count: int = 0
@@ -77,38 +77,38 @@ class _RowCounts:
 class QuestionFile(ReadTask):
     r"""Your own questions and answers, from files of JSON lines, JSON, Parquet or CSV.
 
-    `train` and `test` are paths of files with one question per row; either may be left out (no
-    pool: for evaluation only). Or `path` is one file, of which `test_share` is the test set, chosen
-    by content, so that the order of the file never matters. Each may be a list of files, or a glob
-    such as `data/*.jsonl`: their rows are one pool. `question`, `answer` and `tier` name
-    columns, or values inside them (`reward_model.ground_truth`); a column of chat messages holds
-    the question as the last user message and the answer as the reply to it. Without `tier` all
-    prompts have the tier "all". `group` names a column of the test questions: those with the same
-    value are related, and comparisons average them; an empty value is a group of its own. Without
-    it, questions of nearly the same text are a group. `source` names the column with the data set
-    or domain of a question, and `keep` columns (or `all`) that travel with it into tables, subsets
-    and exports; neither changes a prompt. A list in place of a column names alternatives, of which
-    the first that a file has is read. `marker` is how answers are marked: as a number, an
-    option letter, a mathematical expression, or text (the content of the last box;
-    strict compares characters, lenient ignores case, spaces, a full stop and `\text{}`). With
-    `letter`, the choices may be columns of their own (`choices`, `options`, `A`, `B`, …): they are
-    asked with the question, and the answer may be a letter, a number or the text of a choice.
-    Numbers count from 0 or from 1, as all answers of the file tell.
+    `train` and `test` are paths of files with one question per row; either may be left out (without
+    a pool, for evaluation only). Or `path` is one file and `test_share` the share of its test set,
+    chosen by content, so that the order of the file never matters. Each may be a list of files, or
+    a glob such as `data/*.jsonl`: their rows form one pool. `question`, `answer` and `tier` name
+    columns, or values inside them (`reward_model.ground_truth`); in a column of chat messages, the
+    question is the last user message and the answer is the reply to it. Without `tier`, all prompts
+    have the tier "all". `group` names a column of the test questions: those with the same value are
+    related, and comparisons average them; an empty value is a group of its own. Without `group`,
+    questions with nearly the same text form a group. `source` names the column with the data set or
+    domain of a question, and `keep` lists columns (or `all`) that travel with it into tables,
+    subsets and exports; neither changes a prompt. A list in place of a column names alternatives:
+    the first one that a file has is read. `marker` is how answers are marked: as a number, an
+    option letter, a mathematical expression, or text (the content of the last box; strict compares
+    characters, lenient ignores case, spaces, a full stop and `\text{}`). With `letter`, the choices
+    may have columns of their own (`choices`, `options`, `A`, `B`, …): they are asked with the
+    question, and the answer may be a letter, a number or the text of a choice. All answers of the
+    file decide whether numbers count from 0 or from 1.
 
-    Of a worked solution, the answer is what follows `####` in its last line, or its last box.
-    `skip_invalid` drops rows that cannot be used and notes their number; without it, the first one
-    is an error. `kinds` takes only the rows whose answers need one of these markers (`number`,
-    `letter`, `expression`, `text`, or `none` of them), so that a file of several kinds is a mix of
-    data sets. `unwrap` takes questions out of the chat template that their texts are rendered in;
-    it changes prompts and their ids. With `answers: optional`, rows may lack an answer: what the
-    model answers is read and stored, and marked once a gold answer is there, in the file or in the
-    data set's `labels`. No id depends on the answers then.
+    In a worked solution, the answer is the text after `####` in its last line, or its last box.
+    `skip_invalid` drops unusable rows and notes their number; without it, the first such row is an
+    error. `kinds` takes only the rows whose answers need one of these markers (`number`, `letter`,
+    `expression`, `text`, or `none`), so that a file of several kinds can be a mix of data sets.
+    `unwrap` takes questions out of the chat template in which their texts are rendered; it changes
+    prompts and their ids. With `answers: optional`, rows may lack an answer: the model's answers
+    are read and stored, and marked once there is a gold answer, in the file or in the data set's
+    `labels`. Ids then do not depend on the answers.
 
     `marker` may also be a reward function as for TRL, `package.module:function`: an answer is
     correct if its score is at least `threshold`. Of the file's other columns, `columns` (by default
     all) are passed to it and are part of a prompt's identity; `answer: null` if it needs none.
-    `mark_limits` are the limits of its processes. With another marker, `columns` travel with the
-    prompts for the functions that training rewards with.
+    `mark_limits` are the limits of its processes. With any other marker, `columns` travel with the
+    prompts for the reward functions of the training.
 
     The preset `bare` is the question alone, for questions with their own instructions.
     """
@@ -178,14 +178,15 @@ class QuestionFile(ReadTask):
                 "answers: optional needs a marker that reads an answer: write "
                 f"{', '.join(get_args(Marker))}, or leave it out"
             )
-        self.corrections: RowCorrections | None = None  # of the rows that are skipped
-        self._numbering = Numbering()  # of the files that are being read
+        self.corrections: RowCorrections | None = None  # of skipped rows
+        self._numbering = Numbering()  # of the files being read
 
     def read(self) -> "tuple[PromptTable, PromptTable]":
         """The files of both splits, or the two parts of the same files."""
         if not any(self.files.values()):
             raise TaskError(
-                "task file: the options name no file: write train: PATH and test: PATH, or path"
+                "task file: the options do not name a file: write train: PATH and test: PATH, or "
+                "path"
             )
         if self.files["all"] is None:
             return self._prompts("train"), self._prompts("test")
@@ -194,9 +195,9 @@ class QuestionFile(ReadTask):
         prompts = self._prompts("all")
         if not prompts:
             named = ", ".join(self.kinds or ())
-            raise TaskError(f"no row has an answer of kinds: {named}; write other ones")
+            raise TaskError(f"no row has an answer of kinds: {named}; write different kinds")
         keys = prompts.keys
-        if self.function is not None:  # whose ids depend on all columns: the split does not
+        if self.function is not None:  # its ids depend on all columns; the split must not
             bare = (make_prompt(self.name, p.question, p.answer, p.tier) for p in prompts)
             keys = PromptTable.of(bare).keys
         assert keys is not None, "ids of make_prompt are hex digits"
@@ -206,7 +207,7 @@ class QuestionFile(ReadTask):
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         if self.function is not None:
             return self.function_marks([Answer(completion, answer, truncated)])[0]
-        if not answer:  # what an answer is does not depend on the gold one
+        if not answer:  # how answers are compared does not depend on the gold answer
             mark = self.mark(completion, EXAMPLES[self.marker][0], truncated)
             read = mark.outcome in ("correct", "wrong")
             return Mark("unlabelled", mark.extracted, mark.rule) if read else mark
@@ -220,7 +221,7 @@ class QuestionFile(ReadTask):
 
     @property
     def comparison(self) -> AnswerComparison:
-        """As the marker compares them; where it is a function, as texts."""
+        """As the marker compares them; for a function, as text."""
         if self.marker == "expression":
             return expression_comparison(self.marking)
         if self.marker == "text":
@@ -228,11 +229,11 @@ class QuestionFile(ReadTask):
         return super().comparison
 
     def mark_answer(self, answer: Answer) -> Mark:
-        """With a function, the mark depends on the prompt, too."""
+        """With a function, the mark also depends on the prompt."""
         return super().mark_answer(answer) if self.function is None else self.mark_all([answer])[0]
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """All at once; functions in child processes that can be killed."""
+        """Mark all answers at once; functions run in child processes that can be killed."""
         if self.function is not None:
             return self.function_marks(answers)
         return super().mark_all(answers)
@@ -240,9 +241,9 @@ class QuestionFile(ReadTask):
     def function_marks(
         self, answers: Sequence[Answer], tolerated: float | None = None
     ) -> list[Mark]:
-        """The marks that the function of `marker` gives.
+        """The marks from the function of `marker`.
 
-        After more than `tolerated` failures, the rest is not tried (outcome error).
+        After more than `tolerated` failures, the remaining answers are not tried (outcome error).
         """
         values = reward_values(
             self.marker,
@@ -259,12 +260,12 @@ class QuestionFile(ReadTask):
 
     @property
     def answer_name(self) -> str:
-        """The name of its column."""
+        """The name of the answer column."""
         return self.answer or "answer"
 
     @property
     def marker_id(self) -> str:
-        """Each kind of marking is a marker of its own; a function with other source, too."""
+        """Each kind of marking, and each version of a function's source, is a marker of its own."""
         if self.function is None:
             return f"{super().marker_id}/{self.marker}"
         version = f"@{self.function.version}" if self.function.version else ""
@@ -278,7 +279,7 @@ class QuestionFile(ReadTask):
 
     @classmethod
     def marker_variants(cls) -> list[Task]:
-        """One task per kind of marking; their file is never read."""
+        """One task per kind of marking; its file is never read."""
         return [cls(marker=marker) for marker in get_args(Marker)]
 
     def check_prompts(self) -> list[Prompt]:
@@ -295,7 +296,7 @@ class QuestionFile(ReadTask):
             return PromptTable()
         files = named_files(named, self.files["train"] if split == "test" else None)
         prompts = self._read(split, files)
-        if self.optional_answers:  # of which a question in several rows may have several
+        if self.optional_answers:  # a repeated question may have several answers
             every = len(prompts)
             prompts, notes = with_labels(prompts, [], self)
             merged = RowCounts(0, {REPEATED: every - len(prompts)})
@@ -307,13 +308,13 @@ class QuestionFile(ReadTask):
     def read_answer(self, text: str) -> str | None:
         """An answer in the marker's form, alone or at the end of a worked solution or a sentence.
 
-        None for a text of another form, for a placeholder and for a data structure. A function
-        takes any text.
+        None for a text of any other form, a placeholder or a data structure. A function takes any
+        text.
         """
         if self.function:
             return text.strip()
         plain = plain_answer(final_answer(text.strip()))
-        if json_object_of(plain) is not None:  # without one field that is the answer
+        if json_object_of(plain) is not None:  # without a unique answer field
             return None
         if self.marker != "text":
             plain = plain.replace("\N{MINUS SIGN}", "-")
@@ -322,7 +323,7 @@ class QuestionFile(ReadTask):
         return read_gold(plain, cast(Marker, self.marker))
 
     def reads(self, answer: str) -> bool:
-        """Whether the marker reads other spellings of a gold answer: not of dates and ranges."""
+        """Whether the marker reads other spellings of a gold answer; not for dates and ranges."""
         if self.function is not None:
             return True
         if self.marker in ("expression", "text") and answer_form(answer) in ONE_SPELLING:
@@ -381,7 +382,7 @@ class QuestionFile(ReadTask):
 
     def group_of(self, row: Row) -> str:
         """The value in the column of groups, "" where there is none."""
-        # training rows, and questions that are related to no other, may lack the column
+        # training rows, and questions without related ones, may lack the column
         return value_text(cell(row, self.group)) if self.group else ""
 
     @property
@@ -397,23 +398,23 @@ class QuestionFile(ReadTask):
 
         if type(self) is not QuestionFile:  # a subclass may read rows in its own way
             return None
-        if self.optional_answers or self.corrections is not None:  # null in some rows; of rows
+        if self.optional_answers or self.corrections is not None:  # by rows
             return None
         if self.kinds or self.unwrap:
             return None
-        if self.function is not None or self.columns:  # of any values
+        if self.function is not None or self.columns:  # columns with any values
             return None
         if self.marker == "letter":  # the choices may stand in other columns
             return None
         if self.group and split != "train":  # may be null
             return None
-        if self.question.lower() == "instruction":  # which may go on in another column
+        if self.question.lower() == "instruction":  # it may continue in another column
             return None
         try:
             names = PlainFile(file, ()).names()
-            if has_choices(names) or has_media_columns(names):  # to be asked, or refused
+            if has_choices(names) or has_media_columns(names):  # to be asked, or rejected
                 return None
-            if self.kept.keep == "all" and not file.endswith(".parquet"):  # rows may have others
+            if self.kept.keep == "all" and not file.endswith(".parquet"):  # rows may differ
                 return None
             columns = self.kept.of_file(names.__contains__)
             if columns != self.kept.of_file(lambda _: True) and not file.endswith(".parquet"):
@@ -423,14 +424,14 @@ class QuestionFile(ReadTask):
             rows = _RowCounts(origins=[plain.origin], kept=columns)
             parts = (self._batch_prompts(plain, batch, rows) for batch in plain.batches())
             prompts = PromptTable(mapped(batch for part in parts for batch in part.batches))
-        except (NotPlain, TaskError):  # reading by rows names the first mistake of the file
+        except (NotPlain, TaskError):  # reading by rows reports the first error of the file
             return None
         return prompts, rows
 
     def _batch_prompts(
         self, file: "PlainFile", batch: "RecordBatch", rows: "_RowCounts"
     ) -> "PromptTable":
-        """The prompts of some rows: of most as they stand, and of the others one by one."""
+        """The prompts of some rows: most are taken unchanged, the others are read one by one."""
         import pyarrow as pa
 
         from tasks.sources.plain_columns import plain_prompts, replaced
@@ -478,7 +479,7 @@ class QuestionFile(ReadTask):
         return self._markable(PromptTable.of(usable)), rows
 
     def _number_choices(self, split: str, files: Mapping[str, Rows]) -> None:
-        """Find out, of all files at once, what answers that are numbers of choices count from."""
+        """Decide, for all files at once, whether numbers of choices count from 0 or from 1."""
         rows = (row for read in files.values() for row in read.rows if isinstance(row, Mapping))
         try:
             self._numbering = choice_numbering((row, self.answer) for row in rows)
@@ -488,7 +489,7 @@ class QuestionFile(ReadTask):
             self.note(f"{split}: {note}")
 
     def _row_prompt(self, row: Row, place: str, rows: "_RowCounts") -> Prompt | None:
-        """The prompt of a row; with `skip_invalid`, None for a row that has none."""
+        """The prompt of a row; with `skip_invalid`, None for an unusable row."""
         try:
             return self._checked_prompt(row, place, rows)
         except TaskError as invalid:
@@ -498,7 +499,7 @@ class QuestionFile(ReadTask):
             return None
 
     def _checked_prompt(self, row: Row, place: str, rows: "_RowCounts") -> Prompt:
-        """The prompt of a row; an optional answer that cannot be read counts as none."""
+        """The prompt of a row; an unreadable optional answer counts as missing."""
         if self.skip_invalid:
             check_columns(place, row, self._columns)
         try:
@@ -512,15 +513,15 @@ class QuestionFile(ReadTask):
         return self._travelling(prompt, row, place, rows.kept)
 
     def _travelling(self, prompt: Prompt, row: Row, place: str, columns: FileColumns) -> Prompt:
-        """The prompt of a row with what leads back to it."""
+        """The prompt of a row, with its place and kept columns."""
         source = columns.source_of(row)
         kept = columns.text_of(row, place)
         return replace(prompt, source=source, place=place, kept=kept)
 
     def _markable(self, prompts: "PromptTable") -> "PromptTable":
-        """With `skip_invalid`, the prompts whose answer alone is marked correct.
+        """With `skip_invalid`, the prompts whose bare answer is marked correct.
 
-        A function may expect more of a completion than an answer.
+        Functions are not checked: they may expect more than an answer in a completion.
         """
         if not self.skip_invalid or self.function is not None:
             return prompts
@@ -538,7 +539,7 @@ class QuestionFile(ReadTask):
         value = cell(row, self.answer) if self.function and self.answer else None
         column = None if unlabelled else self.answer
         try:
-            if isinstance(value, Mapping | list) and not is_chat(value):  # any, for a function
+            if isinstance(value, Mapping | list) and not is_chat(value):  # for a function
                 texts = read_texts(row, self.question, self.question, unwrap=self.unwrap)
                 texts = texts._replace(answer=json_text(value))
             else:
@@ -588,12 +589,12 @@ class QuestionFile(ReadTask):
         return replace(prompt, answer=gold)
 
     def _why_no_gold(self, answer: str) -> str:
-        """Why an answer is not of the marker's form, and what to write instead."""
+        """Why an answer does not have the marker's form, and what to write instead."""
         drop = "or skip_invalid: true to drop such rows"
         if json_object_of(answer) is not None:
             names = ", ".join(ROLES["answer field"].names[:3])
             return (
-                f"the answer {answer!r:.80} is a JSON object without one field that is the answer "
+                f"the answer {answer!r:.80} is a JSON object without a unique answer field "
                 f"({names}, …): write its text, {drop}"
             )
         if reason := why_no_answer(plain_answer(final_answer(answer)), self.marker):
@@ -616,7 +617,7 @@ class QuestionFile(ReadTask):
         return read._replace(rows=[row for row, _ in own], places=[place for _, place in own])
 
     def question_of(self, row: Row) -> str:
-        """The question of a row, as prompts have it; "" where there is none."""
+        """The question of a row, as in prompts; "" if there is none."""
         if cell(row, self.question) is None:
             return ""
         choices = Numbering() if self.marker == "letter" else None
@@ -626,8 +627,8 @@ class QuestionFile(ReadTask):
     def info_of(self, row: Row, place: str, gold: str, unread: Collection[str] = ()) -> str:
         """The columns of a row that travel with its prompt, as JSON text; "" if there are none.
 
-        The answer is one of them where it is not the gold text: a function gets it as it is in the
-        file. Raises TaskError for a value that JSON does not have.
+        They include the answer if it differs from the gold text: a function gets it as it is in the
+            file. Raises TaskError for a value that JSON cannot represent.
         """
         names = self.columns or ()
         if self.function is not None:
@@ -639,12 +640,12 @@ class QuestionFile(ReadTask):
             for name in names
             if name in row and name not in unread and (name != self.answer or row[name] != gold)
         }
-        if not columns:  # of a row; others may have those that the function needs
+        if not columns:  # other rows may have the columns that the function needs
             return "{}" if self.function and self.function.needed_columns(self._columns) else ""
-        return row_text(columns, place, "name the others in columns: […]")
+        return row_text(columns, place, "name the other columns in columns: […]")
 
     def check_named_columns(self, split: str, file: str, rows: Sequence[Row]) -> None:
-        """Raise TaskError for a column that no row has, of `columns` or needed by the function."""
+        """Raise TaskError if no row has a column that `columns` names or the function needs."""
         if self.function is None and not self.columns:
             return
         known = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
@@ -658,7 +659,7 @@ class QuestionFile(ReadTask):
 def check_row_options(
     skip_invalid: bool, unwrap: bool, kinds: Sequence[Kind] | None, *, gold: bool
 ) -> None:
-    """Raise TaskError for a wrong value, and for `kinds` without a `gold` answer in every row."""
+    """Raise TaskError for an invalid value, or for `kinds` without a `gold` answer in each row."""
     for name, value in (("skip_invalid", skip_invalid), ("unwrap", unwrap)):
         if not isinstance(value, bool):
             raise TaskError(f"invalid {name} {value!r:.80}: write true or false")
@@ -672,11 +673,11 @@ def check_row_options(
 
 
 def check_share(path: Files | None, share: float | None, others: Sequence[Files | None]) -> float:
-    """The share of test questions. Raises TaskError for a wrong one, and for two sources."""
+    """The share of test questions. Raises TaskError for an invalid share, and for two sources."""
     if path is not None and any(files is not None for files in others):
         raise TaskError("path already gives both splits: leave it out, or leave train and test out")
     if path is None and share is not None:
-        raise TaskError("test_share is only read with path: write that, or leave test_share out")
+        raise TaskError("test_share is only read with path: add path, or leave test_share out")
     share = 0.2 if share is None else share
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise TaskError(f"invalid test_share {share!r}: write a number between 0 and 1")
@@ -684,7 +685,7 @@ def check_share(path: Files | None, share: float | None, others: Sequence[Files 
 
 
 def check_threshold(threshold: float) -> float:
-    """The score from which an answer is correct. Raises TaskError for a number that is none."""
+    """The lowest score of a correct answer. Raises TaskError for an invalid number."""
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TaskError(f"invalid threshold {threshold!r:.80}: write a number")
     if not 0 < threshold <= 1:
@@ -693,9 +694,9 @@ def check_threshold(threshold: float) -> float:
 
 
 def check_limits(limits: Mapping[str, float], episodes: bool = False) -> MarkLimits:
-    """The limits of `mark_limits`, which for `episodes` are those of environments.
+    """The limits in `mark_limits`; with `episodes`, those of environments.
 
-    Raises TaskError for an unknown name or a wrong number.
+    Raises TaskError for an unknown name or an invalid number.
     """
     names = [name for name in MarkLimits._fields if episodes or name != "episode_seconds"]
     for name, value in limits.items():

@@ -1,7 +1,7 @@
-"""Calls a user's reward functions, of the signature that TRL gives them, in child processes.
+"""Calls a user's reward functions, with TRL's signature, in child processes.
 
-A function is called once for the completions of one prompt. Where that call fails, it is called
-again for each of them alone, so that only the one that is the cause fails.
+A function is called once for the completions of one prompt. If that call fails, it is called again
+for each completion alone, so that only the cause fails.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ GROUP = 64  # completions of one prompt in one call
 CONCURRENT = 8  # prompts whose calls of an async function are awaited together
 LIMITS = MarkLimits()
 FORM = "return a list with one number or None for each completion"
-_ROUNDING = 1e-6  # by which a score computed in 32 bits may be outside 0 to 1
-_NEVER = "not-finite"  # the rule of nan and of infinity
+_ROUNDING = 1e-6  # a score computed in 32 bits may be outside 0 to 1 by this much
+_NEVER = "not-finite"  # the rule for nan and infinity
 
 _children: dict[tuple[Any, ...], Children] = {}  # of this process
 
 
 class RewardValue(NamedTuple):
-    """What a function gives one completion: a number, or None where it does not apply.
+    """A function's value for one completion: a number, or None if it does not apply.
 
-    `failure` is why there is no value (`ValueError@my_rewards.py:12`, `time-limit`, `crashed@…`,
-    `not-finite`, `not-tried`); "" if there is one.
+    `failure` is the reason for a missing value (`ValueError@my_rewards.py:12`, `time-limit`,
+    `crashed@…`, `not-finite`, `not-tried`), else "".
     """
 
     value: float | None
@@ -50,10 +50,10 @@ class RewardValue(NamedTuple):
 
 
 def _log_nothing(*arguments: Any, **options: Any) -> None:
-    """In place of the functions with which TRL lets a reward function log."""
+    """Replaces the logging functions that TRL passes to a reward function."""
 
 
-# What TRL's trainer passes besides the columns, where no trainer calls.
+# Arguments that TRL's trainer passes besides the columns; defaults for calls without a trainer.
 OF_TRAINER: Mapping[str, Any] = {
     "trainer_state": None,
     "log_extra": _log_nothing,
@@ -67,7 +67,8 @@ class RewardFunction:
     """A reward function as imported.
 
     `accepted` are the keywords it takes (None: any), `required` those without a default; `version`
-    is a hash of the source files of its module and of the reference's ("" where there are none).
+    is a hash of the source files of its module and of the reference's module ("" if there are
+    none).
     """
 
     reference: str
@@ -77,12 +78,12 @@ class RewardFunction:
     version: str
 
     def needed_columns(self, known: Iterable[str] = ()) -> list[str]:
-        """The columns without which it cannot be called, besides those known, sorted."""
+        """The sorted names of required columns, besides the known ones."""
         given = {"question", "answer", *_OF_ANSWERS, *OF_TRAINER}
         return sorted(self.required - given - {*known})
 
     def check_columns(self, columns: Iterable[str], owner: str) -> None:
-        """Raise TaskError if it needs a column that the owner of these does not have."""
+        """Raise TaskError if it needs a column that `owner` does not have."""
         columns = [*columns]
         if needed := self.needed_columns(columns):
             known = dict.fromkeys(("question", "answer", *columns))
@@ -101,9 +102,9 @@ class RewardFunction:
 
     @property
     def may_read_golds(self) -> bool:
-        """Whether it is given `answer`, or a column of the user's data, which may repeat it.
+        """Whether it gets `answer`, or a column of the user's data, which may repeat the answer.
 
-        Not where its attribute `reads_golds` says that it reads none.
+        False if its attribute `reads_golds` is false.
         """
         known = {"question", *_OF_ANSWERS, *OF_TRAINER}
         given = self.accepted is None or not self.accepted <= known
@@ -116,7 +117,7 @@ class RewardFunction:
         return any(map(inspect.iscoroutinefunction, either))
 
     def __call__(self, group: "_Group") -> Any:
-        """Call it with what it accepts; a column that the prompt does not have is None."""
+        """Call it with the arguments that it accepts; columns that the prompt lacks are None."""
         count = len(group.completions)
         columns = dict.fromkeys(self.required, None) | group.columns
         arguments = {name: [value] * count for name, value in columns.items()} | {
@@ -154,9 +155,9 @@ def reward_function(reference: str) -> RewardFunction:
 
 
 def source_version(*modules: str) -> str:
-    """A hash of the source files of these modules; "" where none has a file.
+    """A hash of the source files of these modules; "" if none has a file.
 
-    Those of Python and of installed libraries count as well, where they are named.
+    Modules of Python and of installed libraries are included if they are named.
     """
     loaded = {sys.modules.get(name) for name in modules}
     files = sorted(filter(None, {getattr(each, "__file__", None) for each in loaded}))
@@ -188,10 +189,10 @@ def reward_values(
     """The value of each completion; consecutive ones of the same prompt share a call.
 
     `chat` gives the chat of a question and its info; the gold answer is also passed under
-    `answer_name`. Without `completion_ids` (the tokens of each completion), no function that names
-    them can be called. After more than `tolerated` failures, the rest is not tried. Raises
-    TaskError where the function cannot be imported or called, or returns anything but one number or
-    None for each.
+    `answer_name`. Functions that name `completion_ids` (the tokens of each completion) can only be
+    called with them. After more than `tolerated` failures, the remaining completions are not tried.
+    Raises TaskError if the function cannot be imported or called, or returns anything but one
+    number or None for each.
     """
     function = reward_function(reference)
     if completion_ids is None:
@@ -238,7 +239,7 @@ def reward_values(
 
 
 def function_mark(value: RewardValue, answer: Answer, reference: str, threshold: float) -> Mark:
-    """The mark of an answer from the function's value. Raises TaskError for what is no score."""
+    """The mark of an answer from the function's value. Raises TaskError if it is not a score."""
     box = last_box(answer.completion)
     extracted = box if box is not None and len(box) <= REACH else None
     if value.failure:
@@ -267,7 +268,7 @@ def _consecutive(answers: Sequence[Answer]) -> list[list[int]]:
 def _read(
     function: RewardFunction, reply: Reply, call: Sequence[Sequence[int]]
 ) -> list[RewardValue]:
-    """The values of one call's completions. Raises TaskError for what is none."""
+    """The values of one call's completions. Raises TaskError for an invalid reply."""
     if reply.failure is not None:
         return [RewardValue(None, reply.reason)]
     values = []
@@ -311,9 +312,9 @@ def _replies(
 def caller(
     reference: str, version: str
 ) -> Callable[[Sequence[Sequence[Any]]], list[list[float | None] | str]]:
-    """In a child: import the function and return what calls it for some groups.
+    """In a child: import the function and return a function that calls it for some groups.
 
-    For each group it gives one number or None per completion, or what is wrong with the returned.
+    For each group, that returns one number or None per completion, or an error text.
     """
     function = reward_function(reference)
     if function.version != version:
@@ -327,7 +328,7 @@ def caller(
         if any(map(inspect.isawaitable, results)):
             try:
                 results = runner.run(_awaited(results))
-            except (SystemExit, KeyboardInterrupt):  # its unfinished tasks would raise it again
+            except (SystemExit, KeyboardInterrupt):  # unfinished tasks would raise it again
                 runner = asyncio.Runner()
                 raise
         pairs = zip(results, groups, strict=True)
@@ -337,7 +338,7 @@ def caller(
 
 
 async def _awaited(results: Sequence[Awaitable[Any]]) -> list[Any]:
-    """What all of them give; the first error only after the last has ended."""
+    """The results of all; the first error is raised only after the last has ended."""
     ended = await asyncio.gather(*results, return_exceptions=True)
     for result in ended:
         if isinstance(result, BaseException):
@@ -346,7 +347,7 @@ async def _awaited(results: Sequence[Awaitable[Any]]) -> list[Any]:
 
 
 def _numbers(returned: Any, count: int) -> list[float | None] | str:
-    """What a function returned for `count` completions as numbers, or what is wrong with it."""
+    """The numbers that a function returned for `count` completions, or an error text."""
     of_count = f"for {counted(count, 'completion')}"
     values: list[float | None] = []
     try:

@@ -179,7 +179,7 @@ class Scenario:
             yield list(things)
 
     def letter(self) -> str:
-        """The gold option in brackets, such as `(B)`."""
+        """The gold option in parentheses, such as `(B)`."""
         *_, last = self.states()
         return f"({LETTERS[self.things.index(last[self.target])]})"
 
@@ -248,9 +248,9 @@ class ShuffledObjects(ReadTask):
     `source="bbh"` reads BIG-Bench Hard's three files from the folder `path`
     (`tracking_shuffled_objects_{three,five,seven}_objects.json`, also `.gz`), or, without a path,
     from `hub` at `revision`. With `split="seed"`, `test` questions drawn by `seed` are the test
-    set, and up to `train` others the pool; with `split="authors"`, both are as in the code of
-    "Hard Examples Are All You Need": 125 and 125 questions of seven objects, in that order. The
-    preset `paper` follows that code, too: a short answer, with thinking off.
+    set, and up to `train` other questions the pool. With `split="authors"`, both are as in the code
+    of "Hard Examples Are All You Need": 125 and 125 questions of seven objects, in that order. The
+    preset `paper` also follows that code: a short answer, with thinking off.
     """
 
     name: ClassVar[str] = _NAME
@@ -297,7 +297,9 @@ class ShuffledObjects(ReadTask):
         if split not in ("seed", "authors"):
             raise TaskError(f"split {split!r} is unknown: write seed or authors")
         if source == "generated" and path is not None:
-            raise TaskError("path is only read with source: bbh: write that, or leave path out")
+            raise TaskError(
+                "path is only read with source: bbh: add source: bbh, or leave path out"
+            )
         if split == "authors" and (source, self.objects) != ("bbh", (7,)):
             raise TaskError("split: authors needs source: bbh and objects: [7]: write both")
         self.source = source
@@ -356,7 +358,7 @@ class ShuffledObjects(ReadTask):
 
     @property
     def downloads(self) -> list[Repository]:
-        """The benchmark's repository, where it is read from the hub."""
+        """The benchmark's repository, if it is read from the hub."""
         if self.source == "generated" or self.path is not None:
             return []
         return [self._source(self.objects[0]).repository(self.revision)]

@@ -1,4 +1,4 @@
-"""Locates the boxes of a text, whatever they hold. Every function takes linear time on any text."""
+"""Locates the boxes of a text, whatever their content. Every function takes linear time."""
 
 import re
 from typing import NamedTuple
@@ -7,10 +7,10 @@ from typing import NamedTuple
 _TOKEN = re.compile(r"\\[a-z]+\s*\{|\\\\(?![a-z])|\\[{}]|[{}]")
 _OPENING = re.compile(r"\\([a-z]+)\s*\{")
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
-# Between boxes that give one answer together.
+# Between boxes that form one answer together.
 _JOIN = re.compile(r"(?:[\s,;$]|\\(?:quad|qquad|text|mathrm|[,;:! ()\[\]])|[{}]|\b(?:and|or)\b)*")
 _SEPARATOR = re.compile(r"[,;]|\b(?:and|or)\b")
-JOIN = 60  # characters between two boxes of one answer, at most
+JOIN = 60  # the most characters between two boxes of one answer
 
 
 class Box(NamedTuple):
@@ -24,9 +24,9 @@ class Box(NamedTuple):
 def last_box(
     text: str, commands: tuple[str, ...] = ("boxed",), *, bare: bool = False
 ) -> str | None:
-    r"""The content of the closed `\boxed{...}` that begins last, braces matched, or None.
+    r"""The content of the closed `\boxed{...}` that begins last, with matched braces, or None.
 
-    `bare`: without any, that of `\boxed 5`.
+    `bare`: without a closed box, the content of `\boxed 5`.
     """
     start = text.rfind("\\boxed")
     if start >= 0 and text.startswith("{", start + 6) and commands == ("boxed",):
@@ -41,7 +41,7 @@ def last_box(
 def last_filled_box(text: str) -> str | None:
     r"""The content of the last closed box that is not empty, or None.
 
-    An empty box mostly repeats the instruction. `\fbox`, and `\boxed 5`, count if there is no
+    An empty box usually repeats the instruction. `\fbox` and `\boxed 5` count if there is no
     `\boxed{}`.
     """
     boxes = filled_boxes(text)
@@ -49,7 +49,7 @@ def last_filled_box(text: str) -> str | None:
 
 
 def filled_boxes(text: str) -> list[Box]:
-    """The boxes that are not empty, in the order of their ends; see `last_filled_box`."""
+    """The non-empty boxes, in the order of their ends; see `last_filled_box`."""
     for commands in (("boxed",), ("fbox",)):
         if "\\" + commands[0] in text:
             boxes = [box for box in find_boxes(text, commands) if box.content]
@@ -59,7 +59,7 @@ def filled_boxes(text: str) -> list[Box]:
 
 
 def outer_boxes(boxes: list[Box]) -> list[Box]:
-    """Those that are in no other box."""
+    """Boxes that are not inside another box."""
     outer: list[Box] = []
     for box in boxes:
         while outer and outer[-1].start > box.start:
@@ -69,7 +69,7 @@ def outer_boxes(boxes: list[Box]) -> list[Box]:
 
 
 def bare_boxes(text: str) -> list[Box]:
-    r"""What `\boxed 5` holds."""
+    r"""The content of `\boxed 5`."""
     return [Box(m[1].rstrip(".,;"), m.start(), m.end()) for m in _BARE_BOX.finditer(text)]
 
 
@@ -92,7 +92,7 @@ def find_boxes(text: str, commands: tuple[str, ...] = ("boxed",)) -> list[Box]:
 
 
 def joined_boxes(text: str, boxes: list[Box]) -> Box:
-    """The last box, or the last ones as a list where only a comma, "and" or "or" separates them."""
+    """The last box, or the last boxes as a list if only a comma, "and" or "or" separates them."""
     group, conjunction = [boxes[-1]], ", "
     for box in reversed(boxes[:-1]):
         between = text[box.end : group[0].start]

@@ -1,7 +1,7 @@
 r"""Compares two answers: as values, equations, sets of numbers, tuples, lists or words.
 
-What may be left out of an answer, or added to it, is the name of a value (the `x =` of `x = 5`),
-and how a collection is written; order counts in tuples, not in sets and lists.
+An answer may leave out or add the name of a value (the `x =` of `x = 5`), and may write a
+collection differently. Order counts in tuples, not in sets and lists.
 """
 
 import re
@@ -37,7 +37,7 @@ def tree(latex: str, *, grouped: bool = True) -> Node:
 
 
 def same_text(one: str, two: str) -> bool:
-    """Whether two answers are the same text but for fonts, wrappers and spaces."""
+    """Whether two answers are the same text except for fonts, wrappers and spaces."""
     if one == two:
         return bool(one.strip())
     if max(len(one), len(two)) > MAX_LENGTH:
@@ -77,7 +77,7 @@ def alike(gold: Node, answer: Node) -> bool:
     if "given" in (gold.kind, answer.kind):
         return _same_given(gold, answer)
     if "quantity" in (gold.kind, answer.kind) or (gold.kind in SCALARS and not symbols(gold)):
-        gold, answer = with_unit(gold), with_unit(answer)  # a letter that is no variable
+        gold, answer = with_unit(gold), with_unit(answer)  # a letter that is not a variable
     named_gold, named_answer = named(gold), named(answer)
     if named_gold and named_answer:
         if named_gold.name == named_answer.name:
@@ -86,7 +86,7 @@ def alike(gold: Node, answer: Node) -> bool:
     if gold.kind == "tuple" and (point := _equal_coordinates(answer)) is not None:
         return alike(gold, point)
     if named_answer and gold.kind != "relation":
-        is_list = named_answer.value.kind in _COLLECTIONS  # x = 1, 2 is no point
+        is_list = named_answer.value.kind in _COLLECTIONS  # x = 1, 2 is not a point
         return not (gold.kind == "tuple" and is_list) and alike(gold, named_answer.value)
     if gold.kind in SCALARS and (total := _total(answer)) is not None:
         return alike(gold, total)
@@ -142,7 +142,7 @@ def letters(node: Node) -> str:
 
 
 def _same_given(gold: Node, answer: Node) -> bool:
-    """What a parameter ranges over may be left out: `kπ`, k ∈ ℤ."""
+    """The range of a parameter may be left out: `kπ`, k ∈ ℤ."""
     (one, range_one), (two, range_two) = (
         node.args if node.kind == "given" else (node, None) for node in (gold, answer)
     )
@@ -167,7 +167,7 @@ def with_unit(node: Node) -> Node:
 
 
 def _same_quantity(gold: Node, answer: Node) -> bool:
-    """A unit may be left out, not be another one; a degree sign is one, a percent sign is, too."""
+    """A unit may be left out but not differ; degree and percent signs count as units."""
     (one, unit), (two, other) = (
         node.args if node.kind == "quantity" else (node, "") for node in (gold, answer)
     )
@@ -245,7 +245,7 @@ def _plain(word: str) -> str:
 
 
 def _proportional(gold: Sequence[Node], answer: Sequence[Node]) -> bool:
-    """Whether 6:8 is 3:4. A time of day, such as 6:30, is no ratio."""
+    """Whether 6:8 is 3:4. A time of day, such as 6:30, is not a ratio."""
     if any(node.kind != "number" for node in (*gold, *answer)) or len(gold) != len(answer):
         return False
     one, two = ([node.args[0] for node in nodes] for nodes in (gold, answer))
@@ -259,7 +259,7 @@ def _in_order(one: Sequence[Node], two: Sequence[Node]) -> bool:
 
 
 def _same_items(gold: Sequence[Node], answer: Sequence[Node]) -> bool:
-    """Whether two lists have equal items; in any order, but of a sequence with dots."""
+    """Whether two lists have equal items, in any order, except for sequences with dots."""
     if any(node.kind == "dots" for node in (*gold, *answer)):
         return _in_order(gold, answer)
     if len(gold) != len(answer):
@@ -296,9 +296,9 @@ def _same_scalar(gold: Node, answer: Node) -> bool:
 
 
 def _is_rounded(rounded: Node, exact: Node, significant: int, unit: Fraction) -> bool:
-    """Whether a decimal of at least so many significant digits rounds another number.
+    """Whether a decimal with at least this many significant digits is another number, rounded.
 
-    `unit`: how far they may be from each other, in units of the last digit.
+    `unit`: their maximum distance, in units of the last digit.
     """
     if rounded.kind not in ("number", "multiply") or symbols(rounded) or symbols(exact):
         return False
@@ -311,12 +311,12 @@ def _is_rounded(rounded: Node, exact: Node, significant: int, unit: Fraction) ->
         return False
     number = constant(exact)
     if isinstance(number, Fraction) and (significant > 7 or written < 12):
-        return False  # 0.3333333333333333 is no third
+        return False  # 0.3333333333333333 is not a third
     return bool(distance(number, value) <= float(unit) * 10.0**-digits)
 
 
 def _same_based(gold: Node, answer: Node) -> bool:
-    """A base may be left out of an answer; without one in the gold, the values are compared."""
+    """A base may be left out of an answer; if the gold has no base, the values are compared."""
     based, other = (gold, answer) if gold.kind == "based" else (answer, gold)
     if other.kind != "number":
         return False
@@ -336,7 +336,7 @@ class Name(NamedTuple):
 def named(node: Node) -> Name | None:
     """The name and the value of `x = 5`, `x = 2 + 3 = 5`, `x ∈ {1, 2}`, or `2 + 3 = 5`.
 
-    Of `π/2 ≈ 1.57` the exact value.
+    For `π/2 ≈ 1.57`, the exact value.
     """
     if node.kind != "relation":
         return None
@@ -386,7 +386,7 @@ def _approximated(operators: Sequence[str], sides: Sequence[Node]) -> Name | Non
 
 
 def is_name(node: Node) -> bool:
-    """Whether an equation may give a value to it: x, f(x), AB, |S|, `Area`, dy/dx."""
+    """Whether an equation may define it: x, f(x), AB, |S|, `Area`, dy/dx."""
     if node.kind == "apply" and node.args[0] == "abs":  # of a set, or the length of AB
         return _is_points(node.args[1])
     if node.kind == "ratio" or (node.kind == "divide" and all(map(_is_points, node.args))):
@@ -411,12 +411,12 @@ def _is_derivative(node: Node) -> bool:
 
 
 def _is_points(node: Node) -> bool:
-    """Whether it is what a capital letter names, or the length AB."""
+    """Whether it is named by a capital letter, or is the length AB."""
     return _is_segment(node) or (node.kind == "symbol" and node.args[0][:1].isupper())
 
 
 def _is_segment(node: Node) -> bool:
-    """Whether it is the length AB, the point sets ABC."""
+    """Whether it is the length AB or the point set ABC."""
     parts = list(node.args) if node.kind == "multiply" else []
     while parts and parts[0].kind == "multiply":
         parts[:1] = parts[0].args
@@ -450,7 +450,7 @@ def _same_record(record: list[Name] | None, gold: Node, answer: Node) -> bool:
 
 
 def _spread(node: Node) -> Node:
-    """A list of values instead of one with ±, and of `n = 2, 3, 4` or `a = 1 or a = -2`."""
+    """A list of values for one with ±, and for `n = 2, 3, 4` or `a = 1 or a = -2`."""
     if node.kind in SCALARS and signs(node):
         return Node("list", (with_sign(node, 1), with_sign(node, -1)))
     if node.kind == "relation" and any(
@@ -486,7 +486,7 @@ def _equation(name: Node, values: Sequence[Node]) -> Node:
 
 
 def _same_relation(gold: Node, answer: Node) -> bool:
-    """Whether two relations between two sides each say the same, up to a constant factor."""
+    """Whether two relations with two sides each are equivalent, up to a constant factor."""
     if gold.kind != "relation" or answer.kind != "relation":
         return False
     if (one := region(gold, is_name)) is not None and (two := region(answer, is_name)) is not None:
@@ -495,7 +495,7 @@ def _same_relation(gold: Node, answer: Node) -> bool:
         signs_alike = gold.args[0] == answer.args[0]
         return signs_alike and _in_order(gold.args[1], answer.args[1])
     (sign,), (other_sign,) = gold.args[0], answer.args[0]
-    if _is_constant(gold) or _is_constant(answer):  # 3 > 2 is another statement than 5 > 4
+    if _is_constant(gold) or _is_constant(answer):  # 3 > 2 is a different statement than 5 > 4
         sides = answer.args[1] if sign == other_sign else answer.args[1][::-1]
         return other_sign in (sign, FLIPPED.get(sign)) and _in_order(gold.args[1], sides)
     left, right = (_difference(node) for node in (gold, answer))
@@ -529,5 +529,5 @@ def _same_congruence(gold: Node, answer: Node) -> bool:
     y = constant(other)
     m = constant(modulus)
     if not all(isinstance(number, Fraction) for number in (x, y, m)) or m == 0:
-        raise Unreadable("a congruence of other than rational numbers")
+        raise Unreadable("a congruence of numbers that are not rational")
     return bool(((x - y) / m).denominator == 1)

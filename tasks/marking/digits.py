@@ -13,7 +13,7 @@ _MINUS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "\u00a0"
 
 
 def parse_integer(text: str) -> int | None:
-    """The strict reading: exactly what Python's `int` accepts, else None."""
+    """The strict reading: text that Python's `int` accepts, else None."""
     try:
         return int(text)
     except ValueError:  # also for more digits than Python parses
@@ -21,7 +21,7 @@ def parse_integer(text: str) -> int | None:
 
 
 def normalize_number(text: str) -> str | None:
-    """A gold: an integer, decimal or fraction, without commas between groups of three digits.
+    """A gold: an integer, decimal or fraction, without commas as thousands separators.
 
     None for any other text: `2,3` is a list, or a decimal in some countries.
     """

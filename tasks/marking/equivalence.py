@@ -1,9 +1,9 @@
-r"""Marks mathematical expressions by what they say.
+r"""Marks mathematical expressions by their meaning.
 
-strict: the last box holds the gold's own expression, up to spelling (`\dfrac12`, spaces, fonts);
-no arithmetic. lenient: a box of any kind, a stated answer or a last line that is equal to the gold.
-The work for an answer is bounded (`tasks.marking.values`), so no answer can hang, crash or starve
-the calling process.
+strict: the last box holds the gold's own expression, up to spelling (`\dfrac12`, spaces, fonts); no
+arithmetic. lenient: a box of any kind, a stated answer or a last line that equals the gold. The
+work for an answer is bounded (`tasks.marking.values`), so no answer can hang, crash or starve the
+calling process.
 """
 
 import re
@@ -42,7 +42,7 @@ def mark_expression(completion: str, answer: str, marking: str, truncated: bool)
 
 
 def is_answer(text: str) -> bool:
-    """Whether a text without any words about it is an answer: values, without other words."""
+    """Whether a text is an answer by itself: values, without other words."""
     try:
         return not has_words(tree(text))
     except Unreadable:
@@ -50,7 +50,7 @@ def is_answer(text: str) -> bool:
 
 
 def has_words(node: Node) -> bool:
-    """Whether there are words in a tree, also short ones that are read as products."""
+    """Whether a tree has words, including short ones that are read as products."""
     if node.kind in ("word", "dots") or (len(text := letters(node)) > 1 and not is_product(text)):
         return True
     stack = list(node.args)
@@ -65,7 +65,7 @@ def has_words(node: Node) -> bool:
 
 
 def is_readable(gold: str) -> bool:
-    """Whether other spellings of a gold can be correct: else only its own text is."""
+    """Whether other spellings of a gold can be correct; if not, only its own text is."""
     try:
         tree(gold)
     except Unreadable:
@@ -74,7 +74,7 @@ def is_readable(gold: str) -> bool:
 
 
 def _compared(text: str, gold: str) -> tuple[Outcome, str]:
-    """Whether an answer is the gold, and what decided; unparsed where that is not known."""
+    """Whether an answer is the gold, and the deciding rule; unparsed if that is unknown."""
     if same_text(text, gold):
         return "correct", "text"
     if len(text) > MAX_LENGTH:
@@ -124,16 +124,16 @@ def _parts(node: Node) -> tuple[Node | None, Node, str]:
 
 
 def expression_comparison(marking: str) -> AnswerComparison:
-    """How answers are compared. The work for each, and for a pair, is bounded."""
+    """How answers are compared. The work for each answer and each pair is bounded."""
     if marking == "strict":
         return AnswerComparison(lambda answer: "", _is_spelled_alike)
     return AnswerComparison(_value_key, lambda one, two: _compared(two, one)[0] == "correct")
 
 
 def _value_key(text: str) -> str:
-    """The first digits of a number, or of several in any order; empty for other answers.
+    """The first digits of a number, or of several numbers in any order; empty for other answers.
 
-    A long answer is only the same as one of the same spelling: comparing it may take seconds.
+    A long answer only equals one with the same spelling: comparing values may take seconds.
     """
     if len(text) > LONGEST:
         return spelling_key(text)

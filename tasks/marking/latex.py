@@ -1,8 +1,8 @@
-r"""Reads an answer, LaTeX or plain text, into a tree. What is not read whole is not read at all.
+r"""Reads an answer, LaTeX or plain text, into a tree. An answer is read as a whole or not at all.
 
-A grammar of what final answers consist of: numbers, expressions, equations, inequalities, tuples,
-intervals, sets, lists, matrices, ratios, congruences and words. Any other command or sign, and
-anything left over, raises `Unreadable`: no answer is read from a part of its text.
+A grammar of final answers: numbers, expressions, equations, inequalities, tuples, intervals, sets,
+lists, matrices, ratios, congruences and words. Any other command or sign, and any remaining text,
+raises `Unreadable`: an answer is never read from a part of its text.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from tasks.marking.units import CURRENCIES, MEASURES, read_unit
 
 
 class TooLarge(Unreadable):
-    """The value is too large, or needs too much work: its equality to another is not known."""
+    """The value is too large, or needs too much work: whether it equals another is unknown."""
 
 
 class Node(NamedTuple):
@@ -32,8 +32,8 @@ class Node(NamedTuple):
     Scalars: number, symbol, constant, add, multiply, divide, power, negate, apply, factorial, sign
     (±), percent, degree, based (digits in a base), range (5-6, also a difference). Others: quantity
     (a value and its unit), tuple (with its brackets), set, list, or (statements of which one
-    holds), relation, given (a statement and what its parameter is), union, intersection,
-    difference, matrix, cases, word, dots, ratio, congruence, reals, numbers (another set of
+    holds), relation, given (a statement and the range of its parameter), union, intersection,
+    difference, matrix, cases, word, dots, ratio, congruence, reals, numbers (any other set of
     numbers).
     """
 
@@ -95,7 +95,7 @@ def read(latex: str, *, grouped: bool = True) -> Node:
 
 
 def _is_parameter(node: Node) -> bool:
-    """Whether it is `k ∈ ℤ`, which says over what another statement ranges."""
+    """Whether it is `k ∈ ℤ`, which gives the range of another statement's parameter."""
     if node.kind != "relation" or node.args[0] != ("in",):
         return False
     name, numbers = node.args[1]
@@ -111,9 +111,9 @@ def is_product(letters: str) -> bool:
 
 
 def scalar(node: Node) -> Node:
-    """The node, if it is a scalar. Raises Unreadable."""
+    """The node. Raises Unreadable unless it is a scalar."""
     if node.kind not in SCALARS:
-        raise Unreadable(f"a {node.kind} is no number")
+        raise Unreadable(f"a {node.kind} is not a number")
     return node
 
 
@@ -152,7 +152,7 @@ class Reader:
             raise Unreadable(f"{signs[0]!r} is missing")
 
     def inside(self, rule: Callable[[], Node], *closing: str) -> Node:
-        """What a rule reads up to a closing sign."""
+        """The result of a rule up to a closing sign."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Unreadable("too deep")
@@ -186,7 +186,7 @@ class Reader:
             {"=", "in", "~"} & {*signs} for signs in relations
         )
         if separators == {"and"} and unequal:
-            return Node("intersection", tuple(items))  # x < -2 and x > 2 is no number
+            return Node("intersection", tuple(items))  # x < -2 and x > 2 is not a number
         return Node("or" if "or" in separators else "list", tuple(items))
 
     def statement(self) -> Node:
@@ -256,7 +256,7 @@ class Reader:
         return Node("ratio", tuple(items)) if len(items) > 1 else items[0]
 
     def union(self) -> Node:
-        """An expression, or sets and what is made of them."""
+        """An expression, or sets and combinations of them."""
         node = self.expression()
         while sign := self.take(r"\cup", r"\cap", r"\setminus", r"\backslash"):
             kind = {r"\cup": "union", r"\cap": "intersection"}.get(sign, "difference")
@@ -321,7 +321,7 @@ class Reader:
         )
 
     def words(self) -> Node | None:
-        """Words up to the end of the item; None for what may be numbers, products and units."""
+        """Words up to the end of the item; None for possible numbers, products and units."""
         end = self.at
         while end < len(self.pieces) and (
             self.pieces[end].kind in ("letter", "letters", "number", "date")
@@ -449,7 +449,7 @@ class Reader:
                 return node
 
     def argument(self) -> Node:
-        """What a command or `^` applies to: a group, one digit, a letter or a command."""
+        """The argument of a command or `^`: a group, one digit, a letter or a command."""
         if self.take("{"):
             return self.inside(self.expression, "}")
         token = self.token
@@ -458,7 +458,7 @@ class Reader:
         return self.atom(plain=True)
 
     def exponent(self) -> Node:
-        """What `^` applies to; 2^10 is meant as it is typed."""
+        """The exponent after `^`; 2^10 is read as typed."""
         sign = self.take("-")
         token = self.token
         if token is not None and token.kind == "number":
@@ -482,7 +482,7 @@ class Reader:
         return Node("number", (Fraction(first),))
 
     def atom(self, *, plain: bool = False) -> Node:
-        """One value. `plain`: without what may follow a letter, as in `\\frac f2`."""
+        """One value. `plain`: without a continuation after a letter, as in `\\frac f2`."""
         token = self.token
         if token is None:
             raise Unreadable("something is missing")
@@ -537,7 +537,7 @@ class Reader:
         return node
 
     def proper_fraction(self) -> Fraction | None:
-        """The fraction of a mixed number, if one follows; a product if it is none."""
+        """The fraction of a mixed number, if one follows; a product if it is not a mixed number."""
         start, pieces = self.at, list(self.pieces)
         part = None
         if self.token is not None and self.token.kind == "number":
@@ -563,7 +563,7 @@ class Reader:
         return None
 
     def letter(self, letter: str, *, plain: bool = False) -> Node:
-        """A symbol or constant; a function's value, where a letter stands for a function."""
+        """A symbol or constant; a function's value if a letter stands for a function."""
         if plain:
             return Node("constant", (letter,)) if letter in "ei" else Node("symbol", (letter,))
         start = self.at - 1
@@ -586,7 +586,7 @@ class Reader:
         return Node("symbol", (name,))
 
     def _binomial(self, subscript: int) -> Node | None:
-        """`C_{10}^3`, whose subscript, at a place, is read; None for a power of a constant."""
+        """`C_{10}^3`, after its subscript was read; None for a power of a constant."""
         numbers = [p.value for p in self.pieces[subscript : self.at] if p.kind == "number"]
         if len(numbers) != 1 or not self.peek("^"):
             return None
@@ -607,7 +607,7 @@ class Reader:
         return False
 
     def _labels(self, start: int) -> bool:
-        """Whether a letter before brackets names what an equation defines: `P(x) = …`."""
+        """Whether a letter before brackets is a function that an equation defines: `P(x) = …`."""
         if start > 0 and self.pieces[start - 1].value not in (",", "and", "or"):
             return False
         depth = 0
@@ -641,7 +641,7 @@ class Reader:
         return "_" + "".join(parts)
 
     def command(self, sign: str, *, plain: bool = False) -> Node:
-        """A command, or a bracket and what it encloses."""
+        """A command, or a bracket with its content."""
         if sign == r"\frac":
             return Node("divide", (scalar(self.argument()), scalar(self.argument())))
         if sign in (r"\sqrt", r"\surd"):
@@ -683,7 +683,7 @@ class Reader:
         return letters
 
     def accent(self, sign: str) -> Node:
-        """A symbol with an accent; a segment is its end points."""
+        """A symbol with an accent; a segment becomes its end points."""
         letters = self.points()
         if sign == r"\overline" and len(letters) > 1 and letters.isupper():
             return Node("multiply", tuple(Node("symbol", (letter,)) for letter in letters))
@@ -742,7 +742,7 @@ class Reader:
         return token is not None and str(token.value).removeprefix("\\") in FUNCTIONS
 
     def bracket(self, sign: str) -> Node:
-        """What brackets enclose: a value, tuple, interval, set, absolute value, or its like."""
+        """The content of brackets: a value, tuple, interval, set, absolute value, or similar."""
         if sign == "{":
             node = self.inside(self.statements, "}")
             return Node("set", node.args) if node.kind == "list" else node
@@ -781,7 +781,7 @@ class Reader:
         raise Unreadable(f"{sign!r} is not read")
 
     def set_builder(self) -> int | None:
-        """How many tokens `x |`, `x :` or `x ∈ ℝ |` are; None for another set."""
+        """The number of tokens of `x |`, `x :` or `x ∈ ℝ |`; None for any other set."""
         pieces = self.pieces[self.at : self.at + 4]
         if not pieces or pieces[0].kind != "letter":
             return None
@@ -817,7 +817,7 @@ class Reader:
         return Node("matrix", tuple(rows))
 
     def cell(self, name: str) -> Node:
-        """A cell of a matrix; one of cases may be a statement, after `if` or `for`."""
+        """A cell of a matrix; a cell of cases may be a statement after `if` or `for`."""
         if name != "cases":
             return scalar(self.expression())
         if self.token is not None and self.token.text.lower() in _CONDITIONS:
@@ -830,7 +830,7 @@ class Reader:
 
 
 def times(one: Node, two: Node) -> Node:
-    """A product of scalars, or of a scalar and a matrix. Raises Unreadable for another."""
+    """A product of scalars, or of a scalar and a matrix. Raises Unreadable for other products."""
     if two.kind == "matrix" and one.kind != "matrix":
         return scale(scalar(one), two)
     return Node("multiply", (scalar(one), scalar(two)))

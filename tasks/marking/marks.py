@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 
 Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error", "unlabelled"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-UNSCORED: tuple[Outcome, ...] = ("error", "unlabelled")  # of which no score is known
+UNSCORED: tuple[Outcome, ...] = ("error", "unlabelled")  # outcomes without a score
 UNSCORED_BY = {"wrong": UNSCORED, "exclude": (*UNSCORED, "truncated")}  # by count_truncated
 UNREAD: tuple[Outcome, ...] = ("unparsed", "truncated", "error")  # without an answer
 PARSED: tuple[Outcome, ...] = ("correct", "wrong")
@@ -26,9 +26,9 @@ class _Mark(NamedTuple):
 class Mark(_Mark):
     """One mark: the outcome, the extracted answer (None without one), the rule, and the score.
 
-    The score is from 0 to 1: 1.0 for a correct answer and 0.0 for any other unless the marker gives
-    another one, and None where marking failed (`error`) or an answer was read and there is no gold
-    answer (`unlabelled`).
+    The score is from 0 to 1: 1.0 for a correct answer and 0.0 for any other, unless the marker
+    gives a different score. It is None if marking failed (`error`), or if an answer was read but
+    there is no gold answer (`unlabelled`).
     """
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class Mark(_Mark):
 
     @property
     def reward(self) -> float | None:
-        """The score: what training rewards unless the experiment says otherwise."""
+        """The score: the reward in training unless the experiment sets a different one."""
         return self.score
 
 
@@ -64,7 +64,7 @@ def no_answer_mark(truncated: bool) -> Mark:
 
 
 def __getattr__(name: str) -> Any:
-    """Tasks of users import two functions from where they once stood."""
+    """Custom tasks may import two functions from their former place."""
     modules = {"mark_number": "numbers", "mark_letter": "letters"}
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

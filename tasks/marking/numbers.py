@@ -1,4 +1,4 @@
-"""Reads the number that an answer gives, by the reader of expressions."""
+"""Reads the number in an answer with the reader of expressions."""
 
 from fractions import Fraction
 from typing import NamedTuple
@@ -17,7 +17,7 @@ BITS = 10_000  # of a number; Python writes up to 4,300 digits
 
 
 class Number(NamedTuple):
-    """A number as an answer gives it: its value, and whether with a percent sign."""
+    """A number in an answer: its value, and whether it has a percent sign."""
 
     value: Fraction
     percent: bool = False
@@ -26,7 +26,7 @@ class Number(NamedTuple):
         return f"{self.value}%" if self.percent else str(self.value)
 
     def equals(self, gold: Fraction | None) -> bool:
-        """75% is 75, and three quarters."""
+        """75% equals 75, and also three quarters."""
         hundred = 100 if self.percent else 1
         return gold is not None and self.value in (gold, hundred * gold)
 
@@ -69,7 +69,7 @@ def _gold(answer: str) -> Fraction | None:
 
 
 def number_in(span: str) -> Number | None:
-    r"""The number that a short text is: `18`, `x = 18`, `18 eggs`, `9.5 \times 10^3`, `\$18`.
+    r"""The number in a short text: `18`, `x = 18`, `18 eggs`, `9.5 \times 10^3`, `\$18`.
 
     None for any other text, also for two numbers, variables, bounds and numbers among other words.
     """
@@ -81,7 +81,7 @@ def number_in(span: str) -> Number | None:
         node = _value(tree(span))
         percent = node.kind == "percent"
         value = constant(node.args[0] if percent else node)
-    except (Unreadable, ArithmeticError, TypeError):  # a fault of the reader, too
+    except (Unreadable, ArithmeticError, TypeError):  # also for a bug of the reader
         return None
     if not isinstance(value, Fraction) or max(map(int.bit_length, value.as_integer_ratio())) > BITS:
         return None
@@ -89,7 +89,7 @@ def number_in(span: str) -> Number | None:
 
 
 def _value(node: Node) -> Node:
-    """The scalar that an answer says: of `x = 18 cm`, 18. Raises Unreadable."""
+    """The scalar in an answer: 18 for `x = 18 cm`. Raises Unreadable."""
     if (name := named(node)) is not None:
         node = name.value
     node = with_unit(node)
@@ -98,5 +98,5 @@ def _value(node: Node) -> Node:
     if node.kind == "based":
         return node
     if node.kind not in SCALARS - {"range"} or symbols(node):
-        raise Unreadable("it is no number")
+        raise Unreadable("it is not a number")
     return node

@@ -45,7 +45,7 @@ _DENIED_BEFORE = re.compile(  # not \boxed{5}, at most $\boxed{5}
     r"(?:\s+be)?[\s$*:]*(?:\\[(\[])?\s*\Z",
     re.IGNORECASE,
 )
-_OF_THE_ANSWER = re.compile(  # another quantity than the answer
+_OF_THE_ANSWER = re.compile(  # a different quantity than the answer
     r"\b(?:of|twice|thrice|half|double|than|in|for|false\s+that)\s+(?:the\s+)?\Z", re.IGNORECASE
 )
 _ADVERB = re.compile(
@@ -58,7 +58,7 @@ _CONTINUES = re.compile(  # $5$ or $6$; $x$ = 5; $1$ + x
     r"|[^$]*\$|.*\\\(",
     re.DOTALL,
 )
-_BOUND = re.compile(  # after an answer: it is not the answer, or not the whole
+_BOUND = re.compile(  # after an answer: it is not the answer, or not all of it
     r"\b(?:not|never|than|at (?:least|most)|up to|or (?:more|less|fewer|none|neither)|plus|minus"
     r"|divided|multiplied|times|half|thousand|(?:m|b|tr)illion|dozen|percent)\b",
     re.IGNORECASE,
@@ -70,7 +70,7 @@ _CLAUSE = re.compile(r",\s[^\d=$\\]*\Z")  # 72 clips, altogether
 _WHICH_IS = re.compile(
     r",?\s+(?:which|that)\s+(?:is|makes|gives|equals)\b|\s+equals\b", re.IGNORECASE
 )
-JSON = 4_000  # characters at the end of a text in which JSON counts
+JSON = 4_000  # characters at the end of a text in which JSON is read
 _PREMISE = re.compile(
     r"\b(?:let|suppos\w*|assum\w*|consider|if|when|given|for|not|wrong|incorrect|guess|example|check"
     r"|verify|contradict\w*|exceed\w*|than|(?:need|want|try|have) to)\b|n't\b",
@@ -89,7 +89,7 @@ _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _DIGIT = re.compile(r"\d")
 _UNIT_AFTER = re.compile(r"[\s.!|]*(?:[a-z]+\b[\s.!|]*){0,3}")  # and the rest of a table row
 
-TOKEN_LENGTH = 40  # characters of an end-of-turn token, at most
+TOKEN_LENGTH = 40  # the most characters of an end-of-turn token
 _END_OF_TURN = re.compile(
     r"(?:<\|[\w-]{1,30}\|>|<｜[^<>｜]{1,30}｜>|</s>|<eos>|<end_of_turn>|<pad>)\Z"
 )
@@ -106,7 +106,7 @@ def without_thinking(text: str) -> str:
 def final_text(text: str) -> tuple[str, bool]:
     """The text without its thinking and end-of-turn tokens; whether it is inside `<answer>` tags.
 
-    The tags count where no box follows them.
+    The tags count if no box follows them.
     """
     text = without_thinking(text).rstrip()
     while end := _END_OF_TURN.search(text[-TOKEN_LENGTH:]):
@@ -119,7 +119,7 @@ def final_text(text: str) -> tuple[str, bool]:
 
 
 class Place(NamedTuple):
-    """Where an answer stands: the name of the place, and the text there."""
+    """The location of an answer: the name of the place, and the text there."""
 
     name: str
     text: str
@@ -132,12 +132,12 @@ def find_answer(
     *,
     several: bool = False,
 ) -> Place | None:
-    """The answer of a completion; None without one, and for one that is taken back.
+    """The answer of a completion; None if there is none, or if it is taken back.
 
     A box takes precedence, then `<answer>` tags, JSON (`"answer": …`), `#### …`. Without them: "the
-    answer is …", a bold number at the end, or a last line that is nothing but an answer
-    (`is_answer`); the first of these that is an answer, else the statement. `several`: boxes with
-    only commas between them are one answer.
+    answer is …", a bold number at the end, or a last line that is only an answer (`is_answer`). The
+    first of these that is an answer counts, else the statement. `several`: boxes with only commas
+    between them are one answer.
     """
     text, tagged = final_text(completion)
     if boxes := filled_boxes(text):
@@ -167,7 +167,7 @@ def find_answer(
 
 
 def _soft_places(text: str, truncated: bool) -> Iterator[Place]:
-    """The places without a mark of their own, in order."""
+    """Unmarked places, in order."""
     rest = find_statement(text)
     for statement in [] if rest is None else stated_answers(rest, truncated):
         if "\\boxed" in statement:  # one that is not closed
@@ -187,7 +187,7 @@ def _soft_places(text: str, truncated: bool) -> Iterator[Place]:
 
 
 def stated_answers(rest: str, truncated: bool) -> Iterator[str]:
-    """What the answer of a statement may be: its first sentence, or the LaTeX at its beginning."""
+    """The possible answers in a statement: its first sentence, or the LaTeX at its beginning."""
     rest = _ADVERB.sub("", rest)
     inside = _DELIMITED.match(rest)
     after = first_sentence(rest[inside.end() :] if inside else rest, truncated)
@@ -208,7 +208,7 @@ def stated_answers(rest: str, truncated: bool) -> Iterator[str]:
 def find_statement(text: str) -> str | None:
     """The text after the last "answer is" or "answer:" that is not hypothetical, or None.
 
-    None, too, if what follows it takes it back.
+    Also None if the following text takes it back.
     """
     for match in reversed(deque(_STATEMENT.finditer(text), maxlen=STATEMENTS)):
         before = text[max(0, match.start() - CLAUSE) : match.start()]
@@ -246,7 +246,7 @@ def find_hash_line(text: str, truncated: bool) -> str | None:
 
 
 def last_hash_line(text: str) -> str | None:
-    """What follows `####` in the last line; a heading of Markdown has text below it."""
+    """The text after `####` in the last line; a Markdown heading has text below it."""
     match = _HASHES.fullmatch(last_line(text))
     return match[1].strip() if match else None
 

@@ -1,7 +1,7 @@
-"""Sets of real numbers: intervals, inequalities, single points, and what is made of them.
+"""Sets of real numbers: intervals, inequalities, single points, and combinations of them.
 
-A set is known by which of a few numbers it contains: all of its ends, and one number in each gap
-between them. Two sets are equal if they agree on the ends and gaps of both.
+A set is described by a few numbers that it does or does not contain: all of its ends, and one
+number in each gap between them. Two sets are equal if they agree on the ends and gaps of both.
 """
 
 import operator
@@ -25,7 +25,7 @@ MINUS_INFINITY = Node("negate", (INFINITY,))
 class Region(NamedTuple):
     """A set of real numbers: its ends, which numbers it contains, and the name of its variable.
 
-    `definite`: whether the answer can be nothing else; (1, 2) may be a point.
+    `definite`: whether the answer can only be a set; (1, 2) may be a point.
     """
 
     ends: frozenset[Fraction]
@@ -42,7 +42,7 @@ class Region(NamedTuple):
         return [ends[0] - 1, *ends, *gaps, ends[-1] + 1]
 
     def equals(self, other: "Region") -> bool:
-        """Whether both are the same set, of the same variable if both name one."""
+        """Whether both are the same set, with the same variable if both name one."""
         if self.name is not None and other.name is not None and self.name != other.name:
             return False
         return all(self.contains(x) == other.contains(x) for x in self.samples(other))
@@ -57,7 +57,7 @@ REALS = Region(frozenset(), lambda x: True)
 
 
 def region(node: Node, is_name: Callable[[Node], bool]) -> Region | None:
-    """The set of real numbers that an answer says; None if it says none, or one with symbols.
+    """The set of real numbers in an answer; None if it has no set, or a set with symbols.
 
     `is_name`: whether a scalar names the variable of an inequality.
     """

@@ -1,7 +1,7 @@
-r"""One spelling of what LaTeX, Markdown and Unicode write in several ways.
+r"""One spelling of text that LaTeX, Markdown and Unicode write in several ways.
 
-`clean` is the only entrance to the reader (`tasks.marking.latex`): what it removes or replaces
-never changes a mark. Fonts and wrappers stand in one table, `FONTS`.
+`clean` is the only way into the reader (`tasks.marking.latex`). Anything that it removes or
+replaces never changes a mark. Fonts and wrappers are listed in one table, `FONTS`.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-MAX_LENGTH = 2_000  # characters; of a longer text, only the same text is an equal answer
+MAX_LENGTH = 2_000  # characters; a longer text only equals the same text
 
 
 def names(text: str) -> frozenset[str]:
@@ -30,7 +30,7 @@ FONTS = names(
     operatorname* boldsymbol bm pmb rm bf it sf tt ensuremath underline uline fbox boxed
     """
 )
-"""Commands that change how their argument looks, not what it says."""
+"""Commands that change the look of their argument, not its meaning."""
 _STYLES = names(
     r"""
     displaystyle textstyle scriptstyle limits nolimits left right middle big Big bigg Bigg bigl
@@ -39,7 +39,7 @@ _STYLES = names(
     """
 )
 _WITH_ARGUMENT = names("color textcolor phantom hphantom vphantom label tag hspace vspace")
-# \mathrm{m} after a number is a metre, m may be a variable: `clean` keeps where a wrapper was.
+# \mathrm{m} after a number is a metre, m may be a variable: `clean` keeps the place of a wrapper.
 UPRIGHT, UPRIGHT_END = "\x0e", "\x0f"
 
 _PIECE = re.compile(r"\\(?:[a-zA-Z]+\*?|.|\Z)|[{}]|[^\\{}]+", re.DOTALL)
@@ -129,10 +129,11 @@ _PLAIN = re.compile(r"[\w.()-]*")  # numbers, letters and words have one spellin
 
 
 class AnswerComparison(NamedTuple):
-    """How a marker tells whether two extracted answers are the same.
+    """How a marker decides whether two extracted answers are the same.
 
-    key: answers with different keys are not, unless one of the keys is empty; same: whether two
-    others are, the first one as the gold. Without it, answers with equal keys are the same.
+    key: answers with different keys are not the same, unless one of the keys is empty. same:
+    decides for all other pairs, with the first one as the gold. Without `same`, answers with equal
+    keys are the same.
     """
 
     key: Callable[[str], str]
@@ -141,9 +142,10 @@ class AnswerComparison(NamedTuple):
 
 @lru_cache(4_000)  # a gold and an answer are compared in several ways
 def clean(latex: str) -> str:
-    """The text with one spelling of what does not change its meaning: fonts, spaces, signs.
+    """The text with one spelling of fonts, spaces and signs that do not change its meaning.
 
-    Takes linear time. `UPRIGHT` and `UPRIGHT_END` enclose what a font command held, if no digit.
+    Takes linear time. `UPRIGHT` and `UPRIGHT_END` enclose the content of a font command without
+    digits.
     """
     latex = re.sub(rf"(?<!\\)\\\\(?=(?:{_ESCAPED_TWICE})(?![a-zA-Z]))", r"\\", latex)
     latex = _SCRIPTS.sub(_script, _INVISIBLE.sub(" ", latex))
@@ -168,14 +170,14 @@ def plain(latex: str) -> str:
 
 
 def unwrap(latex: str) -> str:
-    r"""The text without styles, colours and the commands of `FONTS` with their braces.
+    r"""The text without styles, colors and the commands of `FONTS` with their braces.
 
-    Braces remain where they hold together what a `^` or `_` takes: `x^\text{ab}` is `x^{ab}`.
+    Braces remain if they group the argument of `^` or `_`: `x^\text{ab}` is `x^{ab}`.
     """
     result: list[str] = []
     closing: list[str | None | int] = []
-    """Of each open brace: its closing one, None in a dropped argument, the place of a font's."""
-    dropped = 0  # how many open braces are arguments that are dropped
+    """For each open brace: its closing one, None in a dropped argument, or the place of a font."""
+    dropped = 0  # how many open braces belong to dropped arguments
     font = argument = False  # whether a font, or a command of `_WITH_ARGUMENT`, was just read
     for piece in _PIECE.findall(latex):
         if piece == "{":
@@ -228,7 +230,7 @@ def without_spaces(cleaned: str) -> str:
 
 
 def spelling_key(answer: str) -> str:
-    """What answers share that differ in case, fonts, wrappers and spaces only."""
+    """The common form of answers that differ only in case, fonts, wrappers and spaces."""
     if len(answer) > MAX_LENGTH or _PLAIN.fullmatch(answer):
         return answer.strip().casefold()
     return without_spaces(clean(answer)).casefold()

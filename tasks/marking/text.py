@@ -16,7 +16,7 @@ _ESCAPED = re.compile(r"\\([&%_#$])")
 
 
 def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
-    """Compare the last box, a stated answer, or a last line `#### …` with the gold text."""
+    """Compare the last box, a stated answer or a last line `#### …` with the gold text."""
     if marking == "strict":
         box = last_box(completion)
         if box is None:

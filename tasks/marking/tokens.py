@@ -16,7 +16,7 @@ class Token(NamedTuple):
 
     The kind is number, date, letter, letters, sign, begin, end or set.
 
-    `text` is as it is written; `upright` are letters in a font command, such as `\\text{m}`.
+    `text` is the original text; `upright` are letters in a font command, such as `\\text{m}`.
     """
 
     kind: str
@@ -61,12 +61,12 @@ _GROUPED = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})+,\d{3})(?:\.\d+)
 
 
 def tokens(latex: str, *, grouped: bool = True) -> list[Token]:
-    """The pieces of a cleaned text. Raises Unreadable for a character that none begins with.
+    """The pieces of a cleaned text. Raises Unreadable for a character that begins no piece.
 
-    `grouped`: commas between groups of three digits are those of thousands, but in brackets.
+    `grouped`: commas between groups of three digits separate thousands, except in brackets.
     """
     result: list[Token] = []
-    at, lists = 0, 0  # how many brackets are open in which a comma separates
+    at, lists = 0, 0  # how many open brackets have separating commas
     upright = 0
     while at < len(latex):
         thousands = _GROUPED.match(latex, at) if grouped and not lists else None

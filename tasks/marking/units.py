@@ -1,7 +1,7 @@
-r"""What may follow a number: `5\text{ cm}^2`, `6 eggs`, `2 million`.
+r"""Words and units after a number: `5\text{ cm}^2`, `6 eggs`, `2 million`.
 
-One table says what a unit is. Of counted things, the form is checked: a plural noun. Any other word
-after a number makes the answer unreadable.
+One table lists the units. Counted things must have the form of a plural noun. Any other word after
+a number makes the answer unreadable.
 """
 
 from collections import Counter
@@ -69,12 +69,12 @@ CURRENCIES = {
 """Signs before an amount."""
 AMBIGUOUS = names("kelvin")  # 5 K may be five thousand
 LETTERS = names("m g s h l L N J W V")
-"""Units of one letter that need no font (`5 m`) where no other letter stands."""
+"""Units of one letter that need no font (`5 m`) if there is no other letter."""
 _RAISED = {"squared": 2, "cubed": 3}
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _IRREGULAR = table("men man women woman children child mice mouse geese goose dice die teeth tooth")
 _INVARIABLE = names("fish sheep deer yuan yen baht won rand series species")
-_NO_NOUNS = names(  # plural in form, but another value
+_NO_NOUNS = names(  # plural in form, but a different value
     """
     halves thirds fourths quarters fifths sixths sevenths eighths ninths tenths hundredths
     thousandths millionths billionths elevenths twelfths thirteenths fourteenths fifteenths
@@ -83,7 +83,7 @@ _NO_NOUNS = names(  # plural in form, but another value
     percents less pis is was as this its his thus does has always perhaps others
     """
 )
-_NO_ADJECTIVES = names(  # before a noun: another value, or another thing
+_NO_ADJECTIVES = names(  # before a noun: a different value, or a different thing
     """
     not no wrong incorrect false half quarter third fourth fifth tenth double triple twice
     squared cubed factorial percent point plus minus times over less more than one two three
@@ -129,7 +129,7 @@ def noun(word: str) -> str | None:
 
 
 def read_unit(tokens: Sequence[Token], at: int) -> Unit | None:
-    """The unit that begins at a token and reaches to the end of an item; None if there is none."""
+    """The unit from a token to the end of an item; None if there is none."""
     if at == len(tokens) or tokens[at].kind not in ("letter", "letters", "sign"):
         return None
     factor = Fraction(1)
@@ -287,5 +287,5 @@ def units_agree(one: str, two: str) -> bool:
 
 
 def _is_thing(token: Token) -> bool:
-    """Whether it is a measure or noun, of which there may be one: per day, of flour."""
+    """Whether it is a measure or a noun in the singular: per day, of flour."""
     return token.kind == "letters" and (measure(token.text) is not None or len(token.text) > 3)

@@ -19,7 +19,7 @@ from tasks.marking.latex import SCALARS, TRIGONOMETRIC, Node, TooLarge
 from tasks.marking.tokens import OF_SEVERAL, Unreadable
 
 MAX_BITS = 200_000  # of an exact number
-MAX_WORK = 4_000_000  # bits of all exact numbers together, and of functions' values
+MAX_WORK = 4_000_000  # total bits of all exact numbers and functions' values
 ROOT_WORK = 60  # of an exact root, for each bit of its radicand
 FUNCTION_WORK = 20  # exact numbers of this precision, about
 MAX_FACTORIAL = 20_000
@@ -27,19 +27,17 @@ MIN_PRECISION, MAX_PRECISION = 256, 16_000  # bits
 CONFIRMED = 2_048, 12_000  # bits at which values that seem equal are compared again
 TOTAL_WORK = 16_000_000  # as MAX_WORK, for all points together
 MAX_EXPONENT = 64  # arguments of functions are below 2 to this
-POINTS = 8  # at which scalars with symbols are compared
-STEPPED_POINTS = (
-    24  # and those with a function that is constant, or a piece of another, on intervals
-)
+POINTS = 8  # points at which scalars with symbols are compared
+STEPPED_POINTS = 24  # points for functions that are constant or piecewise on intervals
 STEPPED = OF_SEVERAL | {"abs", "floor", "ceil", "bracket"}
 SCALES = (4, 4, 60, 60, 4, 4, 2_000, 2_000)  # of the values at one point after the other
-DIVISIBLE = 30_030  # by every number that is a product of different primes up to 13
+DIVISIBLE = 30_030  # divisible by all products of different primes up to 13
 _WHOLE = frozenset("nkmjNM")  # letters that stand for positive integers
 _local = threading.local()
 
 
 class Undefined(ArithmeticError):
-    """There is no value here: a division by zero, the logarithm of zero."""
+    """There is no value: a division by zero, the logarithm of zero."""
 
 
 Value = Any  # a Fraction, or a real or complex number of mpmath
@@ -50,11 +48,12 @@ def equal(one: Node, two: Node) -> bool:
 
     With symbols: whether they are equal at points that a hash of both chooses. Two different
     polynomials of degree d agree at all of them with a probability below (d / 400) ** 4. Scalars
-    with a function of `STEPPED` that differ on a part p of the points pass with (1 - p) ** 12.
+    with a function of `STEPPED` that differ on a fraction p of the points pass with probability (1
+    - p) ** 12.
     """
     used = {n.args[0] for n in applications(one)}  # an answer alone has one meaning
     plain_logarithms = any(n.args[0] == "log" and len(n.args) == 2 for n in applications(one))
-    _local.work = 0  # counted for this comparison alone: no mark depends on earlier ones
+    _local.work = 0  # counted for this comparison alone: marks do not depend on earlier ones
     try:
         return any(
             _equal_in(one, two, Reading(base, bracket))
@@ -66,7 +65,7 @@ def equal(one: Node, two: Node) -> bool:
 
 
 class Reading(NamedTuple):
-    """How what has two meanings is read: `log` by its base, and `[x]` as x or as its floor."""
+    """The readings of ambiguous notation: `log` by its base, and `[x]` as x or as its floor."""
 
     base: str = "e"
     bracket: str = ""
@@ -100,7 +99,7 @@ def _equal_in(one: Node, two: Node, reading: Reading) -> bool:
             continue
         same = _same(*pair)
         if not imaginary and names and _local.complex:
-            complex_results.append(same)  # outside of what is meant, mostly: the root of -2
+            complex_results.append(same)  # usually outside the intended domain: the root of -2
             continue
         if not same:
             return False
@@ -120,7 +119,7 @@ def _key_of(one: Node, two: Node) -> str:
 
 
 class Point(NamedTuple):
-    """A choice of a value for every symbol: what it depends on, and its number."""
+    """A choice of a value for every symbol: its key and its number."""
 
     key: str = ""
     trial: int = 0
@@ -139,7 +138,7 @@ class Point(NamedTuple):
         value = Fraction(1 + number % (400 * scale), 401)
         if second:
             value = scale + Fraction(1, 401) - value
-        # Half of the points have signs of their own, the others are positive.
+        # Half of the points have random signs, the others are positive.
         return -value if self.trial % 4 > 1 and digest[5] % 2 != second else value
 
 
@@ -147,9 +146,9 @@ ANY = Point()
 
 
 def _is_confirmed(one: Node, two: Node, point: Point, reading: Reading) -> bool:
-    """Whether two values that seem equal are so at a higher precision: e^200 is not e^200 + 1.
+    """Whether two seemingly equal values are equal at a higher precision: e^200 is not e^200 + 1.
 
-    Raises TooLarge where that takes too much work: it is not known, then.
+    Raises TooLarge if that takes too much work, so that the answer is unknown.
     """
     pair = values(one, two, point, reading)
     if all(isinstance(value, Fraction) for value in pair):
@@ -180,7 +179,7 @@ def distance(one: Value, two: Value) -> Value:
 
 
 def order(node: Node) -> Fraction:
-    """Where a real scalar lies among others: its value, to 200 bits. Raises Unreadable."""
+    """The sort key of a real scalar: its value, to 200 bits. Raises Unreadable."""
     value = constant(node)
     if isinstance(value, Fraction):
         return value
@@ -197,7 +196,7 @@ def order(node: Node) -> Fraction:
 def first_digits(node: Node) -> str:
     """The first digits of a scalar at the first point at which scalars are compared.
 
-    Scalars with other digits are not equal; "" where that is not certain. Raises Undefined,
+    Scalars with different digits are not equal; "" if that is not certain. Raises Undefined,
     Unreadable and TooLarge.
     """
     many_digits = node.kind == "number" and (node.args[0] * 10**5).denominator > 1
@@ -224,7 +223,7 @@ def first_digits(node: Node) -> str:
 def ratio(one: Node, two: Node) -> Fraction | int | None:
     """The sign of the constant c with one = c × two, or None if there is none, or it is 0.
 
-    Both have the same zeros, then.
+    If there is one, both have the same zeros.
     """
     sign = None
     key = _key_of(one, two)
@@ -248,7 +247,7 @@ def values(
     reading: Reading = USUAL,
     precision: int = MIN_PRECISION,
 ) -> tuple[Value, Value]:
-    """Both values at a point, with the precision that their size needs."""
+    """Both values at a point, with the precision that their size requires."""
     while True:
         evaluation = Evaluation(precision, point, reading)
         result = evaluation.of(one), evaluation.of(two)
@@ -309,7 +308,7 @@ def _number(value: Value, context: Any) -> Any:
 
 
 def _context() -> Any:
-    """The numbers of this thread: mpmath's own are shared by all."""
+    """The mpmath context of this thread: mpmath's own is shared by all threads."""
     if not hasattr(_local, "context"):
         _local.context = MPContext()
     return _local.context
@@ -357,7 +356,7 @@ class Evaluation:
         self.context = _context()
         self.context.prec = precision
         self.point, self.reading = point, reading
-        self.bits = 0  # of the exact numbers that were rounded
+        self.bits = 0  # bits of the exact numbers that were rounded
         self.work = 0
         self.degree: Value = Fraction(1)  # π/180 in the argument of a function
 
@@ -402,7 +401,7 @@ class Evaluation:
         if isinstance(one, Fraction) and isinstance(two, Fraction):
             return operation(one, two)
         if any(not isinstance(x, Fraction) and self.context.isinf(x) for x in (one, two)):
-            raise Unreadable("infinity is no number")
+            raise Unreadable("infinity is not a number")
         return operation(self._rounded(one), self._rounded(two))
 
     def _number(self, value: Fraction) -> Value:

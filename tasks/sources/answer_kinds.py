@@ -15,7 +15,7 @@ from tasks.sources.texts import NO_ANSWERS, PLACEHOLDERS, one_answer, plain_answ
 from tasks.sources.values import TRUTH_WORDS, json_object_of, literal_of
 
 Kind = Literal[Marker, "none"]
-"""The marker that an answer needs; `none` where it is no answer."""
+"""The marker that an answer needs; `none` if it is not an answer."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # The form of an answer, as a plural -> its kind.
@@ -38,13 +38,13 @@ KIND_OF_FORM: Mapping[str, Kind] = {
 }
 # Kinds that one marker can read.
 FAMILIES: tuple[tuple[Kind, ...], ...] = (("number", "expression"), ("letter",), ("text",))
-ONE_SPELLING = ("dates", "ranges or estimates")  # forms of which no marker reads another spelling
-MOST = 0.9  # share of the answers that decides
-MIN_PART = 20  # numbers and expressions are two parts of a mix where each has as many rows
+ONE_SPELLING = ("dates", "ranges or estimates")  # forms without a marker that reads other spellings
+MOST = 0.9  # the share of answers that decides the marker
+MIN_PART = 20  # the fewest rows of each for numbers and expressions to be two parts of a mix
 
 _LETTER = re.compile(r"\(?([A-Z])\)?")
 _UNIT = re.compile(r"[-+]?\\?[$€£¥]?\s?\d[\d,]*(?:\.\d+)?\s?(?:\\?%|°|[A-Za-zµ]+[²³]?)?")
-# Two numbers, or a decimal as it is written in many countries; not thousands.
+# Two numbers, or a decimal comma as in many countries; not thousands.
 _COMMA = re.compile(r"(?!\D?\d{1,3},\d{3}(?!\d))[-+]?\d+,\d+(?:\s?(?:\\?%|°|[A-Za-zµ]+[²³]?))?")
 _DATE = re.compile(
     r"\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|"
@@ -65,8 +65,8 @@ _TEST = re.compile(r"\s*assert\s+\S.*(?:==|!=|\(|\bin\b|\bis\b)")
 # For Arrow: whether an answer may be a data structure.
 STRUCTURES = r"""^\s*[\[{]|^\s*\(\s*["']|^\s*assert\s"""
 _STRUCTURE = re.compile(STRUCTURES)
-LONG_TEXT = 10  # words, from which no model gives a text word by word
-LONG_ANSWER = 200  # characters that the marker of expressions compares by value
+LONG_TEXT = 10  # words; models do not repeat longer texts verbatim
+LONG_ANSWER = 200  # the most characters that the marker of expressions compares by value
 NO_EDITS: Mapping[str, RowEdit] = MappingProxyType({})
 MANY_DIGITS = 6  # after the point, beyond which a model rounds
 
@@ -104,16 +104,16 @@ def kind_of(answer: str) -> Kind:
 
 
 def row_kind(row: Row, answer: str | None, edits: Mapping[str, RowEdit] = NO_EDITS) -> Kind:
-    """The kind of a row's answer, or of what a user's list corrects it to.
+    """The kind of a row's answer, as corrected by the user's list.
 
-    Where choices stand in columns of their own, the answer is a letter, whatever it is in the file.
+    If choices have columns of their own, the answer is a letter, whatever the file contains.
     """
     if not isinstance(row, Mapping):
         return "none"
     try:
         if choices_of(row) is not None:
             return "letter"
-    except TaskError:  # choices that cannot be read, which the row is refused for
+    except TaskError:  # unreadable choices, for which the row is rejected
         return "letter"
     if edits and (edit := edits.get(row_id(row))) is not None and edit.keep:
         return kind_of(plain_answer(final_answer(edit.answer.strip())))
@@ -126,9 +126,10 @@ def row_kind(row: Row, answer: str | None, edits: Mapping[str, RowEdit] = NO_EDI
 
 
 def structure_of(answer: str) -> str:
-    """What a text that is a data structure holds, such as "an object"; "" for an answer.
+    """The name of a data structure in a text, such as "an object"; "" for an answer.
 
-    Lists of numbers, also of equally long ones, are answers: coordinates and matrices.
+    Lists of numbers, and lists of equally long lists of numbers, are answers: coordinates and
+    matrices.
     """
     if _TEST.match(answer):
         return "a test of a program"
@@ -160,29 +161,30 @@ def _is_matrix(value: Sequence[Any]) -> bool:
 
 
 def stands_for_none(answer: str, words: Sequence[str]) -> bool:
-    """Whether an answer is one of the words for a missing one, also as `[TBD]` or `<unknown>`."""
+    """Whether an answer is a word for a missing answer, also as `[TBD]` or `<unknown>`."""
     inside = match[1] if (match := _BRACKETED.fullmatch(answer)) else answer
     return inside.strip().lower() in words
 
 
 def why_no_answer(answer: str, marker: str) -> str:
-    """Why a text is no answer that this marker could compare with a model's; "" if it is one.
+    """Why this marker could not compare a text with a model's answer; "" if it could.
 
-    Words such as `unknown` and `none` may be answers where the marker is `text`.
+    Words such as `unknown` and `none` may be answers if the marker is `text`.
     """
     if stands_for_none(answer, NO_ANSWERS if marker == "text" else PLACEHOLDERS):
         return "stands for a missing one"
     if structure := structure_of(answer):
-        return f"is {structure}, which no model answers with"
+        return f"is {structure}, which is not a form that models answer in"
     return ""
 
 
 def choose_marker(forms: Mapping[str, int], *, optional: bool = False) -> Marker:
-    """The marker that fits answers of these forms. TaskError where answers are optional and absent.
+    """The marker that fits answers of these forms. TaskError if answers are optional and absent.
 
-    A tenth of the answers may be of another form than numbers or letters need: such rows cannot be
-    used. Expressions and text accept any answer; where half of them are mathematical, text would
-    compare those letter by letter. What is no answer decides nothing.
+    For numbers and letters, a tenth of the answers may have a different form: such rows cannot be
+    used. Expressions and text accept any answer. If half of the answers are mathematical, the
+    marker is expression, because text would compare them letter by letter. Texts that are not
+    answers do not count.
     """
     counts = kind_counts(forms)
     total = sum(counts.values()) - counts["none"]
@@ -210,10 +212,10 @@ def kind_counts(forms: Mapping[str, int]) -> dict[Kind, int]:
 
 
 def mixed_kinds(counts: Mapping[Kind, int], most: float = MOST) -> list[tuple[Kind, ...]]:
-    """The kinds of each data set of a mix that has all answers; empty where one marker fits.
+    """The kinds of each data set of a mix that covers all answers; empty if one marker fits.
 
-    One does where it reads `most` of the answers, as a share. What is no answer is with the most
-    frequent kind, so that every row is in one data set.
+    A marker fits if it reads a share of at least `most` of the answers. Texts that are not answers
+    join the most frequent kind, so that every row is in one data set.
     """
     total = sum(counts.values()) - counts["none"]
     families = [sum(counts[kind] for kind in family) for family in FAMILIES]
@@ -248,14 +250,14 @@ def with_other_kinds(
 
 
 def _beside(parts: Sequence[tuple[Kind, ...]]) -> int | None:
-    """The data set of numbers or expressions, which an expression's marker reads together."""
+    """The data set of numbers or expressions, which the marker of expressions reads together."""
     maths = (i for i, part in enumerate(parts) if {"number", "expression"} & {*part})
     return next(maths, None)
 
 
 def marker_of(kinds: Sequence[Kind]) -> Marker:
     """The marker that reads answers of all these kinds."""
-    if "expression" in kinds:  # with numbers, which that marker reads
+    if "expression" in kinds:  # that marker also reads numbers
         return "expression"
     return next(kind for kind in kinds if kind != "none")
 
@@ -263,27 +265,27 @@ def marker_of(kinds: Sequence[Kind]) -> Marker:
 def why_unlikely(answer: str, question: str, form: str) -> str:
     """Why no model would give a gold answer that is marked correct by itself; "" if it could.
 
-    answer: as the task has it; question: as it is asked.
+    answer: in the task's form; question: as asked.
     """
     if form == "letters" and not _has_option(question, answer.strip("()")):
         return f"the question has no option {answer}"
     if form == "placeholders":
         return f"{answer!r:.40} may stand for a missing answer"
     if form == "ranges or estimates":
-        return f"{answer!r:.40} is a range or an estimate, of which only the same text is correct"
+        return f"{answer!r:.40} is a range or an estimate: only the same text is correct"
     if form == "decimals" and len(answer.partition(".")[2]) > MANY_DIGITS:
         return f"{answer:.40} has more than {MANY_DIGITS} digits after the point"
     if form == "free text" and len(answer.split()) > LONG_TEXT:
-        return f"more than {LONG_TEXT} words, of which only the same text is correct"
+        return f"more than {LONG_TEXT} words: only the same text is correct"
     if form == "LaTeX or formulas" and len(answer) > LONG_ANSWER:
-        return f"more than {LONG_ANSWER} characters, of which only the same text is correct"
+        return f"more than {LONG_ANSWER} characters: only the same text is correct"
     return ""
 
 
 def _has_option(question: str, letter: str) -> bool:
-    """Whether a question has a letter as that of an option: `(C)`, `C.`, `C:` or a lone C."""
+    """Whether a question has an option with this letter: `(C)`, `C.`, `C:` or a lone C."""
     if re.search(rf"(?<![\w']){letter}\s*[).:\]]|[(\[]{letter}\b", question):
         return True
-    # A lone A or I is a word: the option next to it tells.
+    # A lone A or I may be a word: the adjacent option decides.
     beside = {"A": "B", "I": "H"}.get(letter, letter)
     return all(re.search(rf"(?<![\w']){each}(?![\w'])", question) for each in {letter, beside})

@@ -1,7 +1,7 @@
-"""Prompts that are texts rendered in a model's chat template, and the question inside them.
+"""Prompts that are rendered in a model's chat template, and the question inside them.
 
-Asked as it is, such a text is wrapped a second time, in the own template of the model. This is the
-only place that knows the marks of templates.
+If such a text were asked unchanged, the model's own template would wrap it a second time. The marks
+of templates are defined only here.
 """
 
 import re
@@ -26,8 +26,8 @@ class Unwrapped(NamedTuple):
 class _ChatTemplate(NamedTuple):
     """How a template marks turns: the first group of `turn` that matches is the role.
 
-    `end` closes a turn. `tokens`: the marks are tokens of a model, which no question has; words
-    such as `User:` are only marks where the text ends with an open turn of the assistant.
+    `end` closes a turn. `tokens`: the marks are tokens of a model, which do not occur in questions.
+    Words such as `User:` are marks only if the text ends with an open turn of the assistant.
     """
 
     name: str
@@ -36,7 +36,7 @@ class _ChatTemplate(NamedTuple):
     tokens: bool = True
 
 
-# As templates call the roles, in lower case.
+# Names of the roles in templates, in lower case.
 _ROLES: Mapping[str, str] = {
     "[inst]": "user",
     "[/inst]": "assistant",
@@ -132,9 +132,9 @@ _BEGIN = re.compile(
 )
 _LLAMA_2_SYSTEM = re.compile(r"\A\s*<<SYS>>.*?<</SYS>>", re.DOTALL)
 THINKING = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
-# What an open turn of the assistant may hold: nothing, or how its reasoning begins.
+# The content of an open turn of the assistant: nothing, or the beginning of its reasoning.
 _OPEN = re.compile(r"\s*(?:[^<]{0,200}<think>\s*(?:</think>\s*)?)?")
-# What a rendered text has: a token of a template, or a role at its start or end. For Arrow, too.
+# A rendered text has a token of a template, or a role at its start or end. Also for Arrow.
 MARKS = (
     r"(?is)<\|im_start\|>|<\|start_header_id\|>|<\|header_start\|>|<start_of_turn>|"
     r"<[|｜] *(?:user|assistant) *[|｜]>|<\|start\|>|<\|start_of_turn_token\|>|<\|im_user\|>|"
@@ -147,7 +147,7 @@ _MARKS = re.compile(MARKS)
 def unwrapped(text: str) -> Unwrapped | None:
     """The question in a text that is rendered in a chat template; None for any other text.
 
-    Raises TaskError where the text does not tell which part of it is the question.
+    Raises TaskError if it is unclear which part of the text is the question.
     """
     if not _MARKS.search(text):
         return None
@@ -159,7 +159,7 @@ def unwrapped(text: str) -> Unwrapped | None:
 
 
 def is_rendered(text: str) -> bool:
-    """Whether a text is rendered in a chat template, also where its question cannot be told."""
+    """Whether a text is rendered in a chat template, even if its question is unclear."""
     try:
         return unwrapped(text) is not None
     except TaskError:
@@ -185,34 +185,34 @@ def _is_open(template: _ChatTemplate, text: str, turns: list[re.Match[str]]) -> 
 
 
 def _last_question(template: _ChatTemplate, text: str, turns: list[re.Match[str]]) -> Unwrapped:
-    """The last user turn. Raises TaskError where there is none, or one of several is it."""
+    """The last user turn. Raises TaskError if there is none, or if the question is ambiguous."""
     problem = f"the question is rendered in a chat template ({template.name})"
     remedy = "write the question alone, or as messages"
     roles = [_role(turn) for turn in turns]
     users = [index for index, role in enumerate(roles) if role == "user"]
     if not users:
-        raise TaskError(f"{problem} without a user's turn: {remedy}")
+        raise TaskError(f"{problem} without a user turn: {remedy}")
     if template.name.startswith("User:") and len(users) > 1:
         raise TaskError(f"{problem} with several turns, which may be one question: {remedy}")
     system = roles.count("system")
     others = len(roles) - system - 1 - (roles[-1] == "assistant")
     last = users[-1]
     question = _content(template, text, turns, last)
-    if roles[last + 1 : last + 2] == ["input"]:  # what Alpaca's instruction is about
+    if roles[last + 1 : last + 2] == ["input"]:  # the input of Alpaca's instruction
         question = f"{question}\n\n{_content(template, text, turns, last + 1)}"
         others -= 1
     if match := _LLAMA_2_SYSTEM.match(question):
         question = question[match.end() :].lstrip()
         system += 1
     if not question:
-        raise TaskError(f"{problem} with an empty turn of the user: {remedy}")
+        raise TaskError(f"{problem} with an empty user turn: {remedy}")
     before = _BEGIN.sub("", text[: turns[0].start()])
     system += bool(before.strip())
     return Unwrapped(template.name, question, system, others)
 
 
 def _content(template: _ChatTemplate, text: str, turns: list[re.Match[str]], index: int) -> str:
-    """What a turn says, without the mark that closes it."""
+    """The content of a turn, without its closing mark."""
     end = turns[index + 1].start() if index + 1 < len(turns) else len(text)
     content = text[turns[index].end() : end]
     if closed := template.end.search(content):

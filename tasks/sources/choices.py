@@ -1,4 +1,4 @@
-"""Questions whose choices stand in columns of their own: asked with a letter before each choice."""
+"""Questions with choices in separate columns: asked with a letter before each choice."""
 
 import ast
 import re
@@ -12,13 +12,13 @@ from tasks.marking.digits import normalize_number
 from tasks.sources.values import literal_of
 
 COLUMNS = ("choices", "options", "endings", "answer_choices", "answer_options", "alternatives")
-# Of one column per choice: what is before its letter, or before its number.
+# With one column per choice: the text before its letter, or before its number.
 PREFIXES = ("", "option_", "option", "choice_", "choice", "op", "answer")
 NUMBERED_PREFIXES = ("option_", "option", "choice_", "choice", "ending_", "ending", "sol")
 _LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ARRAY = re.compile(rf"\[\s*(?:{_QUOTED})(?:\s+(?:{_QUOTED}))*\s*\]")  # as numpy prints texts
-# What is before a choice in one text: (A), A), "a )", A. or A:, and (1) or 1).
+# The label before a choice in one text: (A), A), "a )", A. or A:, and (1) or 1).
 _MARKS = (r"\(\s*{}\s*\)", r"(?<![\w(]){}\s*\)", r"(?<![\w.]){}[.:](?=\s)")
 _MARKUP = re.compile(r"\\[()]|[$\s]")
 _QUANTITY = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?=\s*(?:[^\W\d_]+[²³]?|\\?%|°)\Z)")
@@ -30,39 +30,39 @@ FROM_ONE = "the answers number the choices from 1"
 
 
 class Numbering(NamedTuple):
-    """What a file's answers that are numbers of choices count from; None where none is one."""
+    """The number of the first choice in a file's answers; None without such numbers."""
 
     first: int | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to tell about it: counting from 0 is usual."""
+        """A note if it is 1: counting from 0 is usual."""
         return (FROM_ONE,) if self.first == 1 else ()
 
 
 class Choices(NamedTuple):
-    """The choices of a question in order, what its data set calls them, and their column."""
+    """The choices of a question in order, their labels in the data set, and their column."""
 
     values: Sequence[Any]
     labels: Sequence[str]
     column: str = ""
 
     def asked(self, question: str) -> str:
-        """The question with a line for each choice, unless it has them already."""
+        """The question with a line for each choice, unless it already has them."""
         pairs = [*zip(ascii_uppercase, map(str, self.values), strict=False)]
         if all(re.search(rf"\b{a}\b\W{{0,4}}{re.escape(text)}", question) for a, text in pairs):
             return question
         return "\n".join([question.rstrip(), *(f"({letter}) {text}" for letter, text in pairs)])
 
     def stand_in(self, question: str) -> bool:
-        """Whether a question has the texts of all of them."""
+        """Whether a question has the texts of all choices."""
         return all(str(value).strip() in question for value in self.values)
 
     def check_asked(self, question: str, answer: str) -> None:
-        """Raise TaskError for a question that does not have what its answer names.
+        """Raise TaskError if a question lacks the choices that its answer refers to.
 
-        The texts of choices may stand anywhere in it; to name them by letter or number, it has to
-        have those before the texts.
+        The texts of choices may be anywhere in the question. If the answer is a letter or number,
+        the question must have these before the texts.
         """
         if self._is_name(answer):
             in_question = self.asked(question) == question
@@ -85,14 +85,14 @@ class Choices(NamedTuple):
         return self.number(text) is not None and not self.named(text)
 
     def number(self, answer: Any) -> int | None:
-        """The answer as the number of a choice; None for others, and where numbers are labels."""
+        """The answer as the number of a choice; None otherwise, or if numbers are labels."""
         number = str(answer).strip().removesuffix(".0")
         if not number.isdecimal() or len(number) > 2 or any(map(str.isdecimal, self.labels)):
             return None
         return int(number)
 
     def named(self, answer: Any) -> set[int]:
-        """The choices that have an answer as label or text; a looser comparison is the last."""
+        """The choices with this answer as label or text; the loosest comparison comes last."""
         text = str(answer).strip()
         label = match[1] if (match := _LETTER.fullmatch(text)) else text
         named = {i for i, own in enumerate(self.labels) if own.lower() == label.lower()}
@@ -106,8 +106,8 @@ class Choices(NamedTuple):
     def letter(self, answer: Any, first: int | None = 0) -> str:
         """The letter of the choice that an answer names: by label, number, or text.
 
-        `first` is the number of the first choice; None where the file does not tell. Raises
-        TaskError where the answer names none of them, or several.
+        `first` is the number of the first choice; None if unknown. Raises TaskError if the answer
+        matches no choice, or several.
         """
         named, number = self.named(answer), self.number(answer)
         if number is not None:
@@ -130,12 +130,12 @@ def _equal_texts(one: str, other: str) -> bool:
 
 
 def _equal_values(one: str, other: str) -> bool:
-    """Up to delimiters of mathematics, spaces, case, and zeros at the end of a decimal."""
+    """Equal up to math delimiters, spaces, case, and zeros at the end of a decimal."""
     return bool(other) and _value(one) == _value(other)
 
 
 def _equal_amounts(one: str, other: str) -> bool:
-    """One is a number, and the other the same number with a unit."""
+    """One text is a number, the other the same number with a unit."""
     one, other = _MARKUP.sub(" ", one).strip(), _MARKUP.sub(" ", other).strip()
     pairs = ((one, _QUANTITY.match(other)), (other, _QUANTITY.match(one)))
     return any(
@@ -155,12 +155,12 @@ def _value(text: str) -> str:
 def numbering_of(pairs: Iterable[tuple[Mapping[str, Any], Any]]) -> Numbering:
     """How the answers of a file number the choices, from pairs of a row and its answer.
 
-    An answer that is the text of a choice decides nothing. Raises TaskError where numbers fit both
-    readings, or none.
+    Answers that are texts of choices do not count. Raises TaskError if the numbers fit both
+    readings, or neither.
     """
     zeros = lasts = others = 0
     for row, answer in pairs:
-        with suppress(TaskError):  # the row is refused with its place when it is read
+        with suppress(TaskError):  # the row is rejected with its place when it is read
             if (choices := choices_of(row)) is None or choices.named(answer):
                 continue
             if (number := choices.number(answer)) is not None:
@@ -199,11 +199,12 @@ def has_choices(names: Collection[str]) -> bool:
 
 
 def choices_of(row: Mapping[str, Any]) -> Choices | None:
-    """The choices in a row's columns; None where it has none.
+    """The choices in a row's columns; None if it has none.
 
-    They are a list, an object of letters or numbers, ARC's {text: […], label: […]}, each also as
-    JSON text or as Python writes it, a text "(A) … (B) …", or one column per choice (A, B, …;
-    option_a, …; option1, …). Raises TaskError for fewer than 2, more than 26, and another form.
+    They may be a list, an object of letters or numbers, or ARC's {text: […], label: […]}, each also
+    as JSON text or in Python's notation; a text "(A) … (B) …"; or one column per choice (A, B, …;
+    option_a, …; option1, …). Raises TaskError for fewer than 2 or more than 26 choices, and for any
+    other form.
     """
     names = {str(name).lower(): name for name in row}
     for name in COLUMNS:
@@ -211,11 +212,11 @@ def choices_of(row: Mapping[str, Any]) -> Choices | None:
             column = str(names[name])
             return _checked(_listed(value), column)
     for keys in _FAMILIES:
-        own = names if len(keys[0]) > 1 else {str(name): name for name in row}  # a, b are others
+        own = names if len(keys[0]) > 1 else {str(name): name for name in row}  # a, b differ
         if keys[0] not in own or keys[1] not in own:
             continue
         values = [row[own[key]] for key in keys if key in own]
-        while values and values[-1] in (None, ""):  # fewer choices than other rows have
+        while values and values[-1] in (None, ""):  # fewer choices than in other rows
             values.pop()
         if values:
             choices = Choices(values, ascii_uppercase[: len(values)])
@@ -224,7 +225,7 @@ def choices_of(row: Mapping[str, Any]) -> Choices | None:
 
 
 def _listed(value: Any) -> Choices | None:
-    """The choices in one value; None for another form."""
+    """The choices in one value; None for any other form."""
     if isinstance(value, str):
         if (parsed := _parsed(value)) is None:
             return _lettered(value)
@@ -250,7 +251,7 @@ def _listed(value: Any) -> Choices | None:
 
 
 def _parsed(text: str) -> Any:
-    """The list or object that a text is, in JSON, in Python or as numpy prints it; else None."""
+    """The list or object in a text, as JSON, Python or numpy writes it; else None."""
     text = text.strip()
     if not text.startswith(("[", "{", "(")):
         return None
@@ -270,7 +271,7 @@ def _lettered(text: str) -> Choices | None:
             places = [[*re.finditer(mark.format(label), text)] for label in labels]
             count = next((i for i, found in enumerate(places) if not found), len(places))
             starts = [match for found in places for match in found]
-            # Each once, in order, the first at the start, and none after a gap.
+            # Each label once, in order, without gaps, the first at the start.
             if count < 2 or len(starts) != count or starts[0].start() != 0:
                 continue
             if starts != sorted(starts, key=lambda match: match.start()):
@@ -295,7 +296,7 @@ def _checked(choices: Choices | None, column: str) -> Choices:
         )
     ):
         raise TaskError(
-            f"column {column!r} holds no 2 to {len(ascii_uppercase)} choices that can be read: "
+            f"column {column!r} does not hold 2 to {len(ascii_uppercase)} readable choices: "
             f"write {_FORMS}, or rename or remove the column"
         )
     return choices._replace(column=column)

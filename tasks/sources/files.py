@@ -28,7 +28,7 @@ from tasks.sources.user_files import (
     text_lines,
 )
 
-# What is left out of a chat, as counted in notes.
+# Omissions from a chat, as counted in notes.
 SYSTEM = "system messages dropped: the task's own prompt is used"
 TURNS = "other messages of conversations dropped: only the question and its answer are read"
 
@@ -37,7 +37,7 @@ _ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's names
 
 
 class Chat(NamedTuple):
-    """A question in chat messages, and what else they hold.
+    """A question in chat messages, and their other contents.
 
     `reply` is the last assistant message after the question ("" without one); `system` and `turns`
     count the system messages and all other messages that are neither question nor reply.
@@ -52,8 +52,8 @@ class Chat(NamedTuple):
 def column_value(row: Mapping[str, Any], name: str) -> Any:
     """The value of a column, or the value at a dotted path through objects and lists.
 
-    `reward_model.ground_truth` and `messages.-1.content` are such paths; a column of the whole name
-    takes precedence. Raises KeyError where there is no such value.
+    `reward_model.ground_truth` and `messages.-1.content` are such paths; a column with the whole
+    name takes precedence. Raises KeyError if there is no such value.
     """
     if name in row:
         return row[name]
@@ -72,7 +72,7 @@ def column_value(row: Mapping[str, Any], name: str) -> Any:
 
 
 def cell(row: Mapping[str, Any], name: str) -> Any:
-    """As `column_value`, with None where there is no such value."""
+    """As `column_value`, with None for a missing value."""
     try:
         return column_value(row, name)
     except KeyError:
@@ -110,7 +110,7 @@ def read_chat(messages: Sequence[Mapping[str, Any]]) -> Chat:
 
 
 def message_text(content: Any) -> str:
-    """The plain text of a message's content: a text, or a list of parts as in chat APIs."""
+    """The plain text of a message's content: text, or a list of parts as in chat APIs."""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
@@ -124,7 +124,7 @@ _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _LINES = (".jsonl", ".jsonl.gz")
 _SEPARATOR_LINE = re.compile(r"sep=([,;|\t])")
 _NOT_SPACE = re.compile(r"[^ \t\r\n]")
-FIRST_LINE = 2**20  # bytes in which a row of JSON lines that is longer is told by the file's ending
+FIRST_LINE = 2**20  # bytes; for a longer first row, the file's suffix decides
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", *_CSV)
 
 
@@ -143,12 +143,12 @@ class Rows(NamedTuple):
 def read_file(path: str | Path, columns: Sequence[str], records: str | None = None) -> Rows:
     """The rows of one local file: JSON lines, JSON, Parquet or CSV, text also gzipped (.gz)."""
     file = Path(path)
-    if not os.path.exists(file):  # also where the name is too long
+    if not os.path.exists(file):  # also if the name is too long
         raise TaskError(f"{file} does not exist: write the path of a {or_list(SUFFIXES)} file")
     rows, places = [], []
     try:
         if not file.name.endswith(SUFFIXES):
-            regular(file)  # what is no file has no type
+            regular(file)  # first, because only a file has a type
             raise TaskError(f"{file}: unknown file type: write a {or_list(SUFFIXES)} file")
         for place, row in _numbered_rows(file, records):
             check_columns(place, row, columns)
@@ -174,9 +174,9 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
 
 
 def is_json_lines(file: Path) -> bool:
-    """Whether each line of a file is a value of JSON: the first line tells, else the ending.
+    """Whether each line of a file is a JSON value: the first line decides, else the suffix.
 
-    A file may also be a list, or objects over several lines.
+    A file may also be a list, or objects that span several lines.
     """
     with open_text(file, MAX_LINE) as stream:
         first = b"\n"
@@ -224,20 +224,20 @@ def _json_values(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
         return [(f"{file}:1", content)]
     if not isinstance(content, list):
         form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
-        raise TaskError(f"{file} is not of the form {form}: write it so")
+        raise TaskError(f"{file} does not have the form {form}: write it in this form")
     return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
 
 
 def _are_rows(value: Any) -> bool:
-    """Whether a value is a list with objects that are no chat messages."""
+    """Whether a value is a list with objects that are not chat messages."""
     has_objects = isinstance(value, list) and any(isinstance(each, Mapping) for each in value)
     return has_objects and not is_chat(value)
 
 
 def _json_sequence(text: str, file: Path) -> Iterator[tuple[str, Any]]:
-    """Values of JSON that follow one another, with the lines where they begin.
+    """Consecutive JSON values, with the lines where they begin.
 
-    None where the first one is invalid. Raises TaskError for another invalid one.
+    None if the first one is invalid. Raises TaskError for any other invalid value.
     """
     decoder, end, line = json.JSONDecoder(), 0, 1
     while start := _NOT_SPACE.search(text, end):
@@ -254,11 +254,11 @@ def _json_sequence(text: str, file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
-    """Rows of texts under the names of the first row, None where a field is empty.
+    """Rows of text under the names of the first row, None for empty fields.
 
-    Fields are quoted as in RFC 4180; a place is the first line of a row. The separator is the
-    ending's, or the one of the first row, as spreadsheets write semicolons where the comma is the
-    decimal sign; a line `sep=;` before it, as Excel reads it, is left out.
+    Fields are quoted as in RFC 4180; a place is the first line of a row. The separator follows from
+    the suffix or the first row, because spreadsheets write semicolons if the comma is the decimal
+    sign. A line `sep=;` before it, as Excel reads it, is skipped.
     """
     csv.field_size_limit(MAX_LINE)
     lines = (line for _, line in text_lines(file))
@@ -266,7 +266,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
     separator = _SEPARATOR_LINE.fullmatch(header.strip("\r\n ").lower())
     header = next(lines, "") if separator else header
     if "\r" in header.rstrip("\r\n") and '"' not in header:
-        raise TaskError(f"{file} ends its lines with carriage returns alone: save it with newlines")
+        raise TaskError(f"{file} ends its lines with carriage returns only: save it with newlines")
     delimiter = _delimiter(file, header, separator)
     reader = csv.reader(chain([header], lines), delimiter=delimiter, strict=True)
     names, skipped = list[str](), 1 if separator else 0
@@ -282,20 +282,20 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
                 continue
             if len(fields) != len(names):
                 raise TaskError(
-                    f"{place} has {len(fields):,} fields, and the first row {len(names):,}: write "
-                    "as many, and quotes around one that holds a separator or a line break"
+                    f"{place} has {len(fields):,} fields, and the first row {len(names):,}: "
+                    f"write as many, and quote fields that contain a separator or a line break"
                 )
             cells = (original(field) or None for field in fields)
             yield place, dict(zip(names, cells, strict=True))
     except csv.Error as error:
         raise TaskError(
-            f"{file}:{first}: invalid CSV: close each quote, and write one inside a quoted field "
-            "twice"
+            f"{file}:{first}: invalid CSV: close each quote, and double quotes inside a quoted "
+            f"field"
         ) from error
 
 
 def _delimiter(file: Path, header: str, separator: re.Match[str] | None) -> str:
-    """The separator that is written, else the ending's where it divides the first row."""
+    """The declared separator, else the suffix's if it divides the first row."""
     if separator:
         return separator[1]
     own = "," if ".csv" in file.suffixes[-2:] else "\t"
@@ -309,7 +309,7 @@ def _delimiter(file: Path, header: str, separator: re.Match[str] | None) -> str:
 
 
 def check_distinct(file: Path | str, names: Sequence[str]) -> None:
-    """Raise TaskError for two columns of one name."""
+    """Raise TaskError for two columns with the same name."""
     counts = Counter(names)
     if len(counts) < len(names):
         repeated = next(name for name in names if counts[name] > 1)
@@ -321,20 +321,20 @@ def parse_json(text: str | bytes, place: str) -> Any:
     try:
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
         value = json.loads(text)
-        if "\\ud" in text.lower():  # only an escape can hold half of a surrogate pair
+        if "\\ud" in text.lower():  # only an escape can encode half of a surrogate pair
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise TaskError(f"{place}: {error}: write it as UTF-8 text") from error
     except UnicodeEncodeError as error:
         raise TaskError(f"{place}: holds half of a surrogate pair (\\ud…): remove it") from error
     except RecursionError as error:
-        raise TaskError(f"{place}: invalid JSON: its values are nested too deep") from error
+        raise TaskError(f"{place}: invalid JSON: its values are nested too deeply") from error
     except json.JSONDecodeError as error:
         raise TaskError(
             f"{place}: invalid JSON at character {error.pos + 1}: correct it"
         ) from error
-    except ValueError as error:  # Python reads no number of 4,300 digits
-        raise TaskError(f"{place}: invalid JSON: a number is too long: write less") from error
+    except ValueError as error:  # Python does not read numbers with more than 4,300 digits
+        raise TaskError(f"{place}: invalid JSON: a number is too long: shorten it") from error
     return value
 
 

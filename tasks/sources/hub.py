@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 REACH_SECONDS = 4.0  # for the hub's first answer
-STALL_SECONDS, STALL_BYTES = 60.0, 64 << 10  # a download that brings less in this time has stalled
+STALL_SECONDS, STALL_BYTES = (
+    60.0,
+    64 << 10,
+)  # a download with less has stalled
 
-# What is read of a repository: weights as safetensors, no code. Folders of a model hold other
-# formats (onnx, original), and consolidated files the same weights again.
+# Files that are read: weights as safetensors, no code. Subfolders of a model hold other formats
+# (onnx, original), and consolidated files repeat the same weights.
 _READ = {
     "model": word_list(
         "*.safetensors, *.json, *.jinja, *.model, *.tiktoken, vocab.txt, merges.txt"
@@ -66,7 +69,7 @@ class Repository:
         return f"{constants.ENDPOINT}/{('datasets/' if self.kind == 'dataset' else '')}{self.id}"
 
     def reads(self, path: str) -> bool:
-        """Whether one of its files is read."""
+        """Whether a file of this name is read."""
         return any(fnmatchcase(path, pattern) for pattern in _READ[self.kind]) and not any(
             fnmatchcase(path, pattern) for pattern in _NOT_READ[self.kind]
         )
@@ -77,7 +80,7 @@ class NotCached(TaskError):
 
 
 class HubFails(TaskError):
-    """A failure of the hub, the network or the disk, which another attempt may not meet."""
+    """A failure of the hub, the network or the disk; another attempt may succeed."""
 
 
 def cache_folder() -> Path:
@@ -91,8 +94,8 @@ def cache_folder() -> Path:
 def cached_folder(repository: Repository) -> Path | None:
     """The folder of a repository's files if the local cache holds all of them, else None.
 
-    Uses no network. The listing that a download leaves names the files and their sizes. Without
-    it, a model is complete if its weights are, and nothing is known about a data set.
+    Uses no network. A download leaves a listing of the files and their sizes. Without a listing, a
+    model is complete if its weights are; for a data set, completeness is unknown.
     """
     if not repository.snapshot.is_dir():
         return None
@@ -117,12 +120,12 @@ def cached_folder(repository: Repository) -> Path | None:
 def downloaded_folder(repository: Repository) -> Path:
     """The folder of a repository's files, downloaded if the local cache does not hold them.
 
-    Raises NotCached if the hub cannot be reached, and TaskError if it refuses.
+    Raises NotCached if the hub cannot be reached, and TaskError if it denies access.
     """
     if folder := cached_folder(repository):
         return folder
     if reason := unreachable():
-        if repository.snapshot.is_dir():  # by another tool; reading it tells what is missing
+        if repository.snapshot.is_dir():  # from another tool; reading reports missing files
             return repository.snapshot
         raise NotCached(not_cached(repository, reason))
     fetch_snapshot(repository)
@@ -130,25 +133,28 @@ def downloaded_folder(repository: Repository) -> Path:
 
 
 def list_snapshot(repository: Repository) -> "list[DryRunFileInfo]":
-    """The files that are read of a repository: their sizes, and which are to be downloaded.
+    """The files of a repository that are read: their sizes, and which must be downloaded.
 
-    Raises TaskError if the hub has no such model or data set, refuses it, or has no weights as
-    safetensors; HubFails if the hub cannot be asked.
+    Raises TaskError if the hub has no such model or data set, denies access, or has no safetensors
+    weights; HubFails if the hub cannot be reached.
     """
     files: list[DryRunFileInfo] = fetch_snapshot(repository, dry_run=True)
     if repository.kind == "model" and not any(f.filename.endswith(".safetensors") for f in files):
         raise TaskError(
-            f"{repository} has no .safetensors weights: write a commit or a model that has"
+            f"{repository} has no .safetensors weights: write a commit or a model that has them"
         )
     if not files:
-        raise TaskError(f"{repository} has no data files: write the commit of one that has")
+        raise TaskError(
+            f"{repository} has no data files: write a commit or a data set that has them"
+        )
     return files
 
 
 def fetch_snapshot(repository: Repository, bar: Any = None, *, dry_run: bool = False) -> Any:
     """Let the hub's client complete a snapshot, and list it. Raises TaskError.
 
-    Content that the cache holds is only linked, and not read. `bar` is the class of progress bars.
+    Content that is already in the cache is only linked, not read. `bar` is the class of progress
+    bars.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
@@ -172,9 +178,9 @@ def fetch_snapshot(repository: Repository, bar: Any = None, *, dry_run: bool = F
 
 
 def verify_snapshot(repository: Repository) -> None:
-    """Compare the content of a snapshot with its hashes on the hub, and delete what differs.
+    """Compare the content of a snapshot with its hashes on the hub, and delete differing files.
 
-    Raises HubFails for that, and TaskError if the hub refuses the hashes.
+    Raises HubFails if files differ, and TaskError if the hub denies the hashes.
     """
     from huggingface_hub import HfApi
 
@@ -192,7 +198,7 @@ def verify_snapshot(repository: Repository) -> None:
     differing = [each["path"] for each in compared.mismatches if repository.reads(each["path"])]
     for path in differing:
         link = repository.snapshot / path
-        link.resolve().unlink(missing_ok=True)  # another name may have had the same content
+        link.resolve().unlink(missing_ok=True)  # another name may have the same content
         link.unlink(missing_ok=True)
     if differing:
         raise HubFails(
@@ -203,14 +209,14 @@ def verify_snapshot(repository: Repository) -> None:
 
 @dataclass
 class _Transfer:
-    """What one call of the hub's client receives, in all of its threads."""
+    """The traffic of one call of the hub's client, in all of its threads."""
 
     received: int = 0  # bytes
-    waiting: set[threading.Thread] = field(default_factory=set)  # for the rest of an answer
+    waiting: set[threading.Thread] = field(default_factory=set)  # for the rest of a response
     stalled: bool = False
 
     def begin(self, request: object = None) -> None:
-        """A request is sent. Raises TimeoutError in a thread that a stalled call has left."""
+        """A request is sent. Raises TimeoutError in a thread that a stalled call left behind."""
         if self.stalled and threading.current_thread() in self.waiting:
             raise TimeoutError("the download has stalled")
         self.waiting.add(threading.current_thread())
@@ -240,10 +246,10 @@ def _library_hooks() -> dict[str, list[Callable[..., Any]]]:
 
 
 def _unless_stalled(action: Callable[[], T]) -> T:
-    """What a call of the hub's client returns. Raises TimeoutError where it receives too little.
+    """The result of a call of the hub's client. Raises TimeoutError if it receives too little.
 
-    It may take any time to hash what it has. Xet storage is read by a library of Rust, which has
-    limits of its own.
+    Hashing existing files may take any time. Xet storage is read by a Rust library, which has its
+    own limits.
     """
     import httpx2
     from huggingface_hub import set_client_factory
@@ -254,7 +260,7 @@ def _unless_stalled(action: Callable[[], T]) -> T:
         "response": [*library["response"], transfer.limit_body],
     }
 
-    def limited() -> httpx2.Client:  # the library opens another one after an error
+    def limited() -> httpx2.Client:  # the library opens a new client after an error
         return httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=None)
 
     def advances() -> bool:
@@ -272,7 +278,7 @@ def _unless_stalled(action: Callable[[], T]) -> T:
 
 
 def current_commit(model: str) -> str:
-    """The latest commit of a model of the hub. Raises what the hub's client raises."""
+    """The latest commit of a model on the hub. Raises the errors of the hub's client."""
     from huggingface_hub import HfApi
 
     return str(_unless_stalled(lambda: HfApi().model_info(model, timeout=2 * REACH_SECONDS).sha))
@@ -296,12 +302,12 @@ def unreachable() -> str:
 
 
 def not_cached(repository: Repository, reason: str) -> str:
-    """That a repository is not in the local cache and cannot be downloaded."""
+    """The message for a repository that is not in the local cache and cannot be downloaded."""
     return f"{repository} is not in {cache_folder()} and cannot be downloaded ({reason})"
 
 
 def hub_error(repository: Repository, error: Exception) -> TaskError:
-    """A failed request as a TaskError that says what to do; HubFails if it may pass."""
+    """A failed request as a TaskError with a remedy; HubFails if the failure may be temporary."""
     from huggingface_hub.errors import (
         DryRunError,
         GatedRepoError,

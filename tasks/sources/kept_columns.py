@@ -1,4 +1,4 @@
-"""The columns of a user's row that travel with its prompt: its source, and those to keep."""
+"""The columns of a user's row that travel with its prompt: its source, and columns to keep."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from tasks.errors import TaskError
 from tasks.sources.files import cell
 from tasks.sources.values import row_text, value_text
 
-Column: TypeAlias = str | Sequence[str]  # a name, or names of which each file has another
+Column: TypeAlias = str | Sequence[str]  # a name, or alternatives for different files
 
 
 @dataclass(frozen=True)
 class KeptColumns:
     """The options `source` and `keep` of a task that reads files.
 
-    source: the column of a prompt's source. keep: columns, or `all` of them but the source's and
-    `others`, those of question and answer. A list in place of a column names alternatives: of each
-    file, the first that it has is read (`of_file`), and kept under the first name of the list.
+    source: the column of a prompt's source. keep: columns, or `all` of them except the source and
+    `others`, the columns of question and answer. A list in place of a column names alternatives:
+    the first one that a file has is read (`of_file`), and kept under the first name of the list.
     """
 
     source: Column | None
@@ -25,11 +25,11 @@ class KeptColumns:
     others: Sequence[str | None]
 
     def __post_init__(self) -> None:
-        """Raises TaskError for a value of another form."""
+        """Raises TaskError for a value of any other form."""
         if self.source is not None and not _is_column(self.source):
             raise TaskError(
                 f"invalid source {self.source!r:.80}: write the name of a column, or a list of "
-                "names of which each file has one"
+                f"alternative names"
             )
         listed = isinstance(self.keep, list | tuple) and all(map(_is_column, self.keep))
         if self.keep != "all" and not listed:
@@ -39,13 +39,13 @@ class KeptColumns:
 
     @property
     def source_name(self) -> str:
-        """The name of the source's column, of alternatives the first; `source` without one."""
+        """The name of the source's column, or the first alternative; `source` without one."""
         return alternatives(self.source or "source")[0]
 
     def of_file(self, has: Callable[[str], bool]) -> "FileColumns":
         """The columns of a file that has those for which `has` is true.
 
-        Of alternatives that the file has none of, the first stands.
+        If the file has none of the alternatives, the first one is used.
         """
 
         def chosen(column: Column) -> str:
@@ -61,7 +61,7 @@ class KeptColumns:
         return FileColumns(source, kept)
 
     def of_rows(self, file: str, rows: Sequence[Any]) -> "FileColumns":
-        """The columns of a file of these rows. Raises TaskError for one that no row has."""
+        """The columns of a file with these rows. Raises TaskError for a column that no row has."""
         objects = [row for row in rows if isinstance(row, Mapping)]
         columns = self.of_file(lambda name: any(cell(row, name) is not None for row in objects))
         named = list[Column]()
@@ -82,7 +82,7 @@ class KeptColumns:
 class FileColumns:
     """The columns of one file that travel with its prompts.
 
-    kept: the name in tables of each column, and the name in the file; None for all columns but the
+    kept: each column's name in tables, and its name in the file; None for all columns except the
     `excluded` ones.
     """
 
@@ -91,31 +91,31 @@ class FileColumns:
     excluded: Collection[str | None] = ()
 
     def names(self, known: Collection[str]) -> dict[str, str]:
-        """Name in tables -> name in the file, of a file or a row with the columns `known`."""
+        """Name in tables -> name in the file, for a file or a row with the columns `known`."""
         if self.kept is not None:
             return dict(self.kept)
         return {name: name for name in known if name not in self.excluded}
 
     def source_of(self, row: Mapping[str, Any]) -> str:
-        """The source of a row, "" where it has none."""
+        """The source of a row, "" if it has none."""
         return value_text(cell(row, self.source)) if self.source else ""
 
     def text_of(self, row: Mapping[str, Any], place: str) -> str:
-        """The kept columns as JSON text, "" where there are none.
+        """The kept columns as JSON text, "" if there are none.
 
-        Raises TaskError for a value that JSON does not have.
+        Raises TaskError for a value that JSON cannot represent.
         """
         names = self.names(row.keys())
         columns = {name: cell(row, in_file) for name, in_file in names.items()}
         if not columns:
             return ""
-        # NaN, how data frames write that there is none, is no JSON.
+        # NaN, which data frames write for missing values, is not JSON.
         columns = {name: None if v != v else v for name, v in columns.items()}
-        return row_text(columns, place, "name the others in keep: […]")
+        return row_text(columns, place, "name the other columns in keep: […]")
 
 
 def alternatives(column: Column) -> list[str]:
-    """The names that a column may have, the first one first."""
+    """The names that a column may have, in order."""
     return [column] if isinstance(column, str) else list(column)
 
 

@@ -1,4 +1,4 @@
-"""Gold answers that come after the questions, from files by prompt_id."""
+"""Gold answers that are added later, from files by prompt_id."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ NOT_OF_FORM = "not of the marker's form"
 
 
 class Label(NamedTuple):
-    """A gold answer as an annotator wrote it, and where."""
+    """A gold answer as an annotator wrote it, and its place."""
 
     prompt_id: str
     answer: str
@@ -29,7 +29,7 @@ class Label(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """The answers of files, notes on rows with an empty one, and the number of all rows."""
+    """The answers in files, notes on rows with empty answers, and the number of all rows."""
 
     answers: list[Label]
     notes: list[str]
@@ -39,7 +39,7 @@ class Labels(NamedTuple):
 def read_labels(files: Files) -> Labels:
     """The answers in files with the columns `prompt_id` and `answer`.
 
-    Raises TaskError with the file's line for a value of another form.
+    Raises TaskError with the file's line for a value of any other form.
     """
     labels, notes, rows = list[Label](), list[str](), 0
     for file in named_files(files):
@@ -48,19 +48,19 @@ def read_labels(files: Files) -> Labels:
             raise TaskError(f"{file} is empty: write the columns prompt_id and answer")
         for row, place in zip(read.rows, read.places, strict=True):
             if isinstance(row, Mapping) and "prompt_id" not in row:
-                why = "has no column 'prompt_id': write that of the listed prompts"
+                why = "has no column 'prompt_id': add it, as in the list of prompts"
                 raise TaskError(f"{place} {why}")
             check_columns(place, row, ("prompt_id",))
         if read.rows and not any("answer" in row for row in read.rows):
             raise TaskError(
-                f"{file} has no column 'answer': write the answers into one of that name"
+                f"{file} has no column 'answer': write the answers into a column of that name"
             )
         before = len(labels)
         rows += len(read.rows)
         for row, place in zip(read.rows, read.places, strict=True):
             prompt_id, value = row["prompt_id"], one_answer(cell(row, "answer"))[0]
             if isinstance(value, bool) or not isinstance(value, str | int | float | None):
-                raise TaskError(f"{place}: the answer is {value!r:.80}: write a text or a number")
+                raise TaskError(f"{place}: the answer is {value!r:.80}: write text or a number")
             if text := value_text(value):
                 labels.append(Label(str(prompt_id), text, place))
         if (filled := len(labels) - before) < len(read.rows):
@@ -77,12 +77,12 @@ def not_used(texts: Sequence[str], why: str) -> list[str]:
 def with_labels(
     prompts: "PromptTable", labels: Sequence[Label], task: Task
 ) -> tuple["PromptTable", list[str]]:
-    """The prompts, each id once, with their gold answers, and a note on answers that are not used.
+    """The prompts, each id once, with their gold answers, and notes on unused answers.
 
-    Not used are answers that are not of the marker's form, and those of a prompt with several that
-    the marker does not take for the same: it has no gold answer until they agree. So are labels of
-    a data set of a mix whose answers are not optional, on which its ids depend. Labels of other
-    prompts are skipped.
+    Three kinds of answers are not used: answers without the marker's form; answers of a prompt that
+    differ for the marker, so that it has no gold answer until they agree; and labels of a data set
+    of a mix whose answers are not optional, because its ids depend on them. Labels of other prompts
+    are skipped.
     """
     import pyarrow as pa
 
@@ -91,7 +91,7 @@ def with_labels(
     distinct = prompts.distinct()
     known = distinct.with_ids({label.prompt_id for label in labels})
     answers = {i: {p.answer: p.place} if p.answer else {} for i, p in known.items()}
-    if len(distinct) < len(prompts):  # a question that stands in several rows
+    if len(distinct) < len(prompts):  # a question in several rows
         for prompt in prompts.filter(labelled(prompts, task)):
             answers.setdefault(prompt.prompt_id, {}).setdefault(prompt.answer, prompt.place)
             known.setdefault(prompt.prompt_id, prompt)

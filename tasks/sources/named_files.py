@@ -1,4 +1,4 @@
-"""The files that a setting names: paths and globs."""
+"""The files of a setting: paths and globs."""
 
 import glob
 import os
@@ -9,10 +9,9 @@ from tasks.sources.user_files import Files, matching
 
 
 def named_files(named: Files, apart_from: Files | None = None) -> list[str]:
-    """The files of paths and globs in their order, those of a glob sorted.
+    """The files of paths and globs in their order; files of a glob are sorted.
 
-    Raises TaskError where there is none, for one that is named twice, and for one that is also one
-    of `apart_from`.
+    Raises TaskError if there are no files, or if a file is named twice or is also in `apart_from`.
     """
     files = list[str]()
     for path in [named] if isinstance(named, str) else named:
@@ -20,16 +19,16 @@ def named_files(named: Files, apart_from: Files | None = None) -> list[str]:
             raise TaskError(f"{path} matches no file: write a path, or another pattern")
         files += found
     if not files:
-        raise TaskError("an empty list names no file: write the paths of files")
+        raise TaskError("the list of files is empty: write the paths of files")
     others = {*map(os.path.realpath, named_files(apart_from))} if apart_from else set()
     seen = set[str]()
     for file in files:
-        if "\0" in file:  # no path, which opening it says
+        if "\0" in file:  # not a path; opening it raises the error
             continue
         if (real := os.path.realpath(file)) in others:
             raise TaskError(
-                f"train and test are the same file, {file}: write path: {file} to hold out a part "
-                "of it as test questions, or another file"
+                f"train and test are the same file, {file}: write path: {file} to hold out a "
+                f"part of it as test questions, or a different file"
             )
         if real in seen:
             raise TaskError(f"{file} is named twice: write each file once")
@@ -38,7 +37,7 @@ def named_files(named: Files, apart_from: Files | None = None) -> list[str]:
 
 
 def path_below(folder: str | Path, path: str) -> str:
-    """A path or a glob relative to a folder, whose own name is never a pattern."""
+    """A path or a glob relative to a folder; the folder's name is not a pattern."""
     joined = os.path.join(folder, path)
     if glob.escape(path) == path or os.path.lexists(joined):
         return str(Path(joined))

@@ -1,8 +1,8 @@
 """Reads files of plain questions and answers by columns, without a Python object per row.
 
-A file is plain if each column that is read holds texts or whole numbers in every row. Any other
-file, and any file with a mistake in it, is left to `files.read_file`, which reads it row by row and
-names the place of the mistake.
+A file is plain if each column that is read has text or whole numbers in every row. Any other file,
+and any file with an error, is left to `files.read_file`, which reads it row by row and reports the
+place of the error.
 """
 
 import hashlib
@@ -30,28 +30,28 @@ from tasks.sources.user_files import free_memory, open_file, regular, too_large
 
 BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once
 
-# Texts that are their own gold answer; the expressions of `numbers` accept more.
+# Texts that are their own gold answer; the patterns of `numbers` accept more.
 _GOLDS = {
     "number": r"^[-+]?[0-9]+(\.[0-9]+)?$",
     "expression": r"(?s)^[!-~]$|^[!-~].*[!-~]$",
     "text": r"(?s)^[!-~]$|^[!-~].*[!-~]$",
 }
-# A gold answer is somewhere in such a text, or it may be none.
+# Texts that contain a gold answer, or may not be an answer.
 _PLACEHOLDER = "|".join(map(re.escape, PLACEHOLDERS))
 _SOLUTION = rf"####|\\boxed|{FORMS}|{STRUCTURES}|^[\[(<{{]? *(?i:{_PLACEHOLDER}) *[\])>}}]?$"
 _INSTRUCTION = r"(?i)boxed|####|remember to put your answer"  # a question may end with one
-_MISSING = r"^\s*(?i:nan|null|none|n/a)\s*$"  # a question that is none
+_MISSING = r"^\s*(?i:nan|null|none|n/a)\s*$"  # a missing question
 _READABLE = "[A-Za-z0-9]"
 
 
 class NotPlain(Exception):
-    """A file that has to be read row by row."""
+    """A file that must be read row by row."""
 
 
 class PlainFile:
     """The columns of a JSON lines or Parquet file, and its origin (`NAME sha256:…`).
 
-    kept: columns that are read, too, and may be null; in a Parquet file they may have any type.
+    kept: columns that are also read and may be null; in a Parquet file they may have any type.
     """
 
     def __init__(self, path: str, columns: Sequence[str], kept: Sequence[str] = ()) -> None:
@@ -67,7 +67,7 @@ class PlainFile:
             raise NotPlain from error
 
     def names(self) -> list[str]:
-        """The columns of the file, of JSON lines those of the first row. Raises NotPlain."""
+        """The columns of the file; for JSON lines, those of the first row. Raises NotPlain."""
         try:
             if self.parquet:
                 return list(pq.read_schema(regular(self.path)).names)
@@ -91,9 +91,9 @@ class PlainFile:
         return f"{self.path} row " if self.parquet else f"{self.path}:"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The columns of the rows, in their order. Raises NotPlain, also after some batches.
+        """The columns of the rows, in order. Raises NotPlain, possibly after some batches.
 
-        Raises TaskError where memory cannot hold them.
+        Raises TaskError if they do not fit into memory.
         """
         rows, size, free = 0, 0, free_memory()
         try:
@@ -146,7 +146,7 @@ class PlainFile:
 
 
 class PlainPrompts(NamedTuple):
-    """Rows as prompts; `others` are those that are not plain and have no gold answer yet."""
+    """Rows as prompts; `others` are rows that are not plain and have no gold answer yet."""
 
     questions: pa.Array
     golds: pa.Array
@@ -159,8 +159,8 @@ def plain_prompts(
 ) -> PlainPrompts:
     """Rows as prompts: question, answer and tier are the `columns`, or all have the tier "all".
 
-    A row is plain if its question and its answer certainly stay as they are. `bare`: instructions
-    in a question stay, too.
+    A row is plain if its question and its answer certainly remain unchanged. `bare`: instructions
+    in a question also remain.
     """
     questions, answers, *tiers = (batch.column(name).cast(pa.string()) for name in columns)
     is_gold = pc.match_substring_regex(answers, _GOLDS[marker])
@@ -168,7 +168,7 @@ def plain_prompts(
     golds = pc.if_else(is_gold, answers, pa.scalar(None, pa.string()))
     plain = pc.and_(pc.match_substring_regex(questions, _READABLE), golds.is_valid())
     plain = pc.and_not(plain, pc.match_substring_regex(questions, f"^{CHAT_TEXT.pattern}"))
-    for marks in (MARKS, TAGS, LINKS, _MISSING):  # what is noted or refused
+    for marks in (MARKS, TAGS, LINKS, _MISSING):  # noted or rejected
         plain = pc.and_not(plain, pc.match_substring_regex(questions, marks))
     if not bare:
         plain = pc.and_not(plain, pc.match_substring_regex(questions, _INSTRUCTION))
@@ -183,7 +183,7 @@ def replaced(
     task: str,
     travelling: Mapping[str, pa.Array],
 ) -> PromptTable:
-    """The rows as prompts of the task, with these in place of the others; None drops a row.
+    """The rows as prompts of the task, with these prompts for the other rows; None drops a row.
 
     travelling: columns of prompts that do not depend on question and answer.
     """

@@ -1,8 +1,8 @@
-"""What a column of data holds: roles, and the names that each of them is known under.
+"""The contents of data columns: roles, and the names under which each is known.
 
 Every command that reads a user's rows looks up its columns here: `init`, `task: file`, `import`,
-`mark`, `compare`, `diagnose` and `replay`. The order of names is that of preference. A published
-format with columns of its own (`verl`, `lm-eval`, …) is described where it is read.
+`mark`, `compare`, `diagnose` and `replay`. Names are in order of preference. A published format
+with columns of its own (`verl`, `lm-eval`, …) is described where it is read.
 """
 
 import re
@@ -13,14 +13,14 @@ from tasks.words import word_list
 
 
 class Role(NamedTuple):
-    """Names of columns, the most telling first, and what a cell of one holds."""
+    """Names of columns, the most specific first, and the content of a cell."""
 
     names: tuple[str, ...]
     holds: str
 
 
-# Names of the gold answer whatever else stands in a row. `answer` may be the model's in a file of
-# results, and so may `output`, `response` and `completion` in a file of completions.
+# Names of the gold answer, whatever other columns a row has. `answer` may be the model's in a file
+# of results; `output`, `response` and `completion` may be the model's in a file of completions.
 GOLDS = word_list(
     "gold, gold_answer, ground_truth, expected_answer, correct_answer, reference_answer, "
     "answerkey, target, reference"
@@ -50,7 +50,7 @@ ROLES: Mapping[str, Role] = {
         ),
         "as an answer, where other columns hold what a model has written",
     ),
-    # In an object that is an answer; several of these are ambiguous.
+    # Inside an object that is an answer; several of these are ambiguous.
     "answer field": Role(
         word_list("ground_truth, answer, final_answer, value, gold, target, solution"),
         "as an answer, inside an object",
@@ -124,8 +124,8 @@ ROLES: Mapping[str, Role] = {
 }
 
 
-# What a table needs for a command: of each group one role. Ids and texts both tell questions apart;
-# in logs texts come first, since a column `id` may number completions.
+# The columns that a command needs: one role of each group. Ids and texts both identify questions;
+# in logs texts come first, because a column `id` may number completions.
 NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "init": (("question",), ("answer",)),
     "import": (
@@ -141,15 +141,15 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 
 def columns_in_role(role: str, columns: Iterable[str], *apart_from: str | None) -> list[str]:
-    """The columns with a name of the role, the most telling name first, but for `apart_from`."""
+    """The columns with a name of the role, the most specific name first, except `apart_from`."""
     return columns_named(ROLES[role].names, (name for name in columns if name not in apart_from))
 
 
 def columns_named(names: Iterable[str], columns: Iterable[str]) -> list[str]:
     """The columns that have one of the names, in the order of the names.
 
-    Case does not count, nor whether words are joined by spaces, hyphens or underscores; a column
-    with exactly the name comes before one with another spelling.
+    Case does not matter, nor whether words are joined by spaces, hyphens or underscores. A column
+    with exactly the name comes before other spellings.
     """
     spellings: dict[str, list[str]] = {}
     for column in dict.fromkeys(columns):
@@ -162,7 +162,7 @@ def columns_named(names: Iterable[str], columns: Iterable[str]) -> list[str]:
 
 
 def has_grades(columns: Iterable[str]) -> bool:
-    """Whether a column grades what a model has written: then an output is the model's."""
+    """Whether a column grades a model's text, so that an output is the model's."""
     columns = [*columns]
     return any(columns_in_role(role, columns) for role in ("correct", "score", "reward"))
 

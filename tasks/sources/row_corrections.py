@@ -1,4 +1,4 @@
-"""The rows of a file that cannot be used, and what a user's list corrects them to."""
+"""The unusable rows of a file, and a user's list of corrections."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ REMEDY = "correct question and answer, or write keep: false"
 class RowEdit(NamedTuple):
     """A row of a list of corrections.
 
-    place: in the list; listed: in the data, as the list says.
+    place: in the list; listed: the place in the data that the list names.
     """
 
     place: str
@@ -27,7 +27,7 @@ class RowEdit(NamedTuple):
 
 
 class InvalidRow(NamedTuple):
-    """A row of the data that gives no prompt, and the places of all that are equal to it."""
+    """A row of the data that is unusable, and the places of all equal rows."""
 
     places: list[str]
     question: str
@@ -35,7 +35,7 @@ class InvalidRow(NamedTuple):
     problem: str
 
     def is_changed_by(self, edit: RowEdit) -> bool:
-        """Whether a list keeps the row with another question or answer."""
+        """Whether a list keeps the row with a different question or answer."""
         return edit.keep and (edit.question, edit.answer) != (self.question, self.answer)
 
 
@@ -60,11 +60,11 @@ class RowCorrections:
         prompt_of: Callable[[Row, str], Prompt],
         usable: Callable[[Iterable[Prompt]], Sequence[Prompt]],
     ) -> list[Prompt]:
-        """The prompts of all rows that can be used, as they are or as corrected.
+        """The prompts of all usable rows, unchanged or corrected.
 
         question, answer: the columns. prompt_of: the prompt of a row at a place, or TaskError.
-        usable: of some prompts, those that the marker can use.
-        Raises TaskError, with the list's line, for a correction that cannot be used.
+        usable: filters prompts that the marker can use. Raises TaskError, with the list's line, for
+        a correction that cannot be used.
         """
         prompts: dict[int, Prompt] = {}
         problems: dict[int, str] = {}
@@ -99,12 +99,12 @@ class RowCorrections:
 
 
 def _reason(error: TaskError, place: str) -> str:
-    """What is wrong with a row, without its place and what to write."""
+    """The error of a row, without its place and remedy."""
     return str(error).removeprefix(place).removeprefix(":").strip().partition(": write")[0]
 
 
 def _texts(row: Row, question: str, answer: str | None) -> tuple[str, str]:
-    """Question and answer as a list shows them, those of messages without the rest."""
+    """Question and answer as a list shows them, without the rest of chat messages."""
     texts = cell(row, question), cell(row, answer) if answer else None
     first, second = (read_chat(each) if is_chat(each) else each for each in texts)
     return (
@@ -122,7 +122,7 @@ def _text(value: Any) -> str:
 def _corrected(
     row: Row, question: str, answer: str | None, invalid: InvalidRow, edit: RowEdit
 ) -> Row:
-    """The row with the texts of the list; what the list does not change stays as it is."""
+    """The row with the texts of the list; unchanged texts stay as they are."""
     if question == answer:  # of messages
         user = {"role": "user", "content": edit.question}
         return row | {question: [user, {"role": "assistant", "content": edit.answer}]}

@@ -20,7 +20,7 @@ from tasks.sources.hub import NotCached, Repository, cached_folder, downloaded_f
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
-REPEATED = "repeated"  # why rows are left out
+REPEATED = "repeated"  # reasons for omitted rows
 IN_TEST = "also test questions"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -29,10 +29,10 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 class Source:
     """Where the rows of one split come from.
 
-    `advice` is the setting that reads a local copy. `stems` are the names, without suffix, that a
-    local file may have. `configs` are read in order (None is the hub's default). `records` is the
-    key of the list of rows if a JSON file is an object. `alone`: this is the only split, so a path
-    may be the file itself.
+    `advice` is the setting that reads a local copy. `stems` are the possible names of a local file,
+    without suffix. `configs` are read in order (None is the hub's default). `records` is the key of
+    the list of rows if a JSON file is an object. `alone`: this is the only split, so a path may be
+    the file itself.
     """
 
     hub: str
@@ -51,7 +51,7 @@ class Source:
         commit = revision or self.revision
         if commit is None or not _COMMIT.fullmatch(commit):
             raise TaskError(
-                f"{self.hub} is read at a fixed commit only, which {commit!r} is not: "
+                f"{self.hub} is only read at a fixed commit, and {commit!r} is not a commit: "
                 f"write revision: COMMIT (40 hex digits), or {self.advice}"
             )
         return Repository("dataset", self.hub, commit)
@@ -79,14 +79,14 @@ def read_rows(
     if source.count is None or count == source.count:
         return read
     name = re.sub(r" sha256:\w+", "", read.origin)
-    note = f"{name} holds {counted(count, 'row')}; the official number is {source.count:,}"
+    note = f"{name} has {counted(count, 'row')}; the official number is {source.count:,}"
     if not partial:
         raise TaskError(f"{note}: write partial: true if that is intended")
     return read._replace(notes=(*read.notes, note))
 
 
 def _files(source: Source, path: Path) -> list[Path]:
-    """The local files of a split: by our names, or as in a clone of the hub's repository."""
+    """The local files of a split: by Decile's names, or as in a clone of the hub's repository."""
     if source.alone and not path.is_dir() and path.exists():
         return [path]
     if not path.is_dir():
@@ -109,7 +109,7 @@ def _from_hub(source: Source, repository: Repository) -> Rows:
     """The rows of a split in the files of exactly this commit.
 
     `datasets` reads the local folder: given the hub's id without a network, it would take the
-    latest rows that it has ever cached, whatever the commit.
+    latest cached rows, regardless of the commit.
     """
     try:
         folder = downloaded_folder(repository)
@@ -146,8 +146,8 @@ class ReadTask(Task):
 
     sources: ClassVar[tuple[Source, ...]] = ()
     by_question: ClassVar[bool] = True
-    """Whether a training prompt with the question of a test prompt is left out, whatever else they
-    are; else only one with its id is."""
+    """Whether a training prompt with a test prompt's question is left out; if not, only with its
+    id."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class ReadTask(Task):
         return PromptTable(batch for table in self._left_out.values() for batch in table.batches)
 
     def row_counts(self, prompts: int) -> RowCounts:
-        """The rows that were read, and why all but those of so many prompts were left out.
+        """The rows that were read, and why all except `prompts` of them were left out.
 
         Prompts that are generated count as rows.
         """
@@ -214,7 +214,7 @@ class ReadTask(Task):
 
     @cached_property
     def _pools(self) -> "tuple[PromptTable, PromptTable]":
-        from tasks.prompt_table import PromptTable  # pyarrow: not for processes that only mark
+        from tasks.prompt_table import PromptTable  # pyarrow: not in processes that only mark
 
         train, test = map(PromptTable.of, self.read())
         distinct, tested = train.distinct(), test.distinct()
@@ -224,7 +224,7 @@ class ReadTask(Task):
         for split, table in (("train", distinct), ("test", tested)):
             if note := self.unread_golds(table.column("answer").to_pylist()):
                 self.note(f"{split}: {note}")
-        # Questions, not ids: another gold answer does not make another question.
+        # Questions, not ids: a different gold answer does not make a different question.
         if self.by_question:
             shared = distinct.shares_question(tested)
         else:

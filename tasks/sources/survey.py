@@ -1,4 +1,4 @@
-"""What a file of questions holds: its columns, the forms of its answers, the marker that fits."""
+"""The contents of a file of questions: columns, forms of answers, and the marker that fits."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -40,20 +40,20 @@ from tasks.sources.texts import (
 from tasks.sources.values import is_missing
 
 CERTAIN = 0.95  # share of one kind among SAMPLED answers, 7 standard errors above MOST
-SAMPLED = 2_000  # rows that columns are recognized by
-MAX_TIERS = 20  # different values of a column of tiers
-MAX_SOURCES = 100  # of a column of sources, which have four rows each at least
+SAMPLED = 2_000  # rows by which columns are recognized
+MAX_TIERS = 20  # the most different values in a column of tiers
+MAX_SOURCES = 100  # the most sources, with at least four rows each
 _SHOWN = 12  # columns that a message lists
-_SENTENCE = 5  # words, which no name of a column has
-MIX = "mix"  # in place of a marker, where each part has its own
+_SENTENCE = 5  # words: more than a column name has
+MIX = "mix"  # instead of a marker, if each part has its own
 
 
 class Column(NamedTuple):
-    """One column, or a value inside one: what it holds as a question and as an answer.
+    """One column, or a value inside a column: its contents as a question and as an answer.
 
-    `questions` and `answers` are rows with such a text, a number counts as one; `words` are rows
-    with a text or messages, `chats` those with messages. `length` is the mean of the questions'
-    characters.
+    `questions` and `answers` are rows with such a text or a number. `words` are rows with text or
+    messages, `chats` rows with messages. `length` is the mean number of characters of the
+    questions.
     """
 
     questions: int
@@ -65,16 +65,16 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class FileSurvey:
-    """What a file holds under one choice of columns and marker.
+    """The contents of a file under one choice of columns and marker.
 
-    `forms` counts the answers by form, `worked` those at the end of a worked solution. `invalid`
-    are rows without a question, or without an answer that the marker marks correct (a function is
-    not called): their place and the reason. `unlabelled` are rows without an answer where answers
-    are optional, None where they are not. `contexts` are columns of texts that questions may be
-    about, and that are not asked; `inputs` are rows whose instruction goes on in `input`.
-    Questions count without a known tool's instructions. `likely` are, of each form, the answers
-    that a model could give, and all; `unlikely` are place and reason of usable rows with another
-    one. `id_names` are columns of ids of which each has some rows only, and their first places.
+    `forms` counts the answers by form, `worked` the answers at the end of a worked solution.
+    `invalid` are rows without a question, or without an answer that the marker marks correct
+    (functions are not called): their place and the reason. `unlabelled` are rows without an answer
+    if answers are optional, else None. `contexts` are columns of text that questions may be about,
+    and that are not asked; `inputs` are rows whose instruction continues in `input`. Questions
+    count without a known tool's instructions. `likely` has, for each form, the number of answers
+    that a model could give, and of all; `unlikely` are place and reason of usable rows with other
+    answers. `id_names` are id columns that each cover only some rows, and their first places.
     """
 
     rows: int
@@ -83,43 +83,43 @@ class FileSurvey:
     answer: str
     tier: str | None
     source: str | None
-    id: str | None  # a column that tells every row from the others
+    id: str | None  # a column with a different value in every row
     marker: str
     forms: Mapping[str, int]
     worked: int
-    instructed: int  # questions that mention a box, so that they say how to answer
-    choices: bool  # in columns of their own, asked with the questions
+    instructed: int  # questions that already ask for a box
+    choices: bool  # choices in separate columns, asked with the questions
     choice_notes: Sequence[str]
     contexts: Sequence[str]
     inputs: int
     repeated: int
-    contradicted: int  # questions with several answers that can be used
+    contradicted: int  # questions with several usable answers
     invalid: Sequence[tuple[str, str]]
     unlabelled: int | None
     longest_question: int  # characters
     solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
-    rendered: int = 0  # questions in a chat template, which they are taken out of
+    rendered: int = 0  # questions taken out of a chat template
     likely: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     unlikely: Sequence[tuple[str, str]] = ()
     id_names: Mapping[str, str] = field(default_factory=dict)
     mix: tuple[tuple[Kind, ...], ...] = ()  # the kinds of answers of each part; its marker is MIX
-    parts: tuple["FileSurvey", ...] = ()  # those that have rows
+    parts: tuple["FileSurvey", ...] = ()  # parts that have rows
 
     @property
     def mixed(self) -> str:
-        """How a mixture of forms is marked; empty where all answers are of the marker's form."""
+        """How a mixture of forms is marked; empty if all answers have the marker's form."""
         counts = kind_counts(self.forms)
         maths = counts["number"] + counts["expression"]
         others = counts["letter"] + counts["text"]
         if self.marker == "text" and maths:
-            return f"{maths:,} are numbers or formulas, of which text accepts one spelling only"
+            return f"{maths:,} are numbers or formulas; text accepts only one spelling"
         if self.marker == "expression" and others:
-            return f"{others:,} are words or letters, which are read as expressions"
+            return f"{others:,} are words or letters, read as expressions"
         return ""
 
     @property
     def valid(self) -> int:
-        """Rows that can be used."""
+        """The number of usable rows."""
         return self.rows - len(self.invalid)
 
 
@@ -132,12 +132,12 @@ def survey_rows(
     optional: bool = False,
     mix: Sequence[tuple[Kind, ...]] = (),
 ) -> FileSurvey:
-    """Survey the rows of a file; what is None is derived from them.
+    """Survey the rows of a file; arguments that are None are derived from the rows.
 
-    optional: rows may lack an answer, and the file a column of them. mix: the kinds of answers of
-    each data set of a mix, to which those of other kinds in this file are added; by default, they
-    follow from the answers where no marker is named.
-    Raises TaskError if the columns are not in the file or cannot be recognized.
+    optional: rows may lack an answer, and the file may lack a column of answers. mix: the kinds of
+    answers of each data set of a mix; other kinds in this file are added. By default, the kinds
+    follow from the answers if no marker is named. Raises TaskError if the columns are not in the
+    file or cannot be recognized.
     """
     columns = columns_of(read.rows)
     if question is None and answer is None:
@@ -152,7 +152,7 @@ def survey_rows(
     rendered = sum(_is_rendered(row, used[0]) for row in read.rows)
     if marker is not None or optional:
         return _survey(read, columns, used, marker, optional=optional, rendered=rendered)
-    # Reading every answer for its kind takes as long as the survey: most pools have one kind.
+    # Reading the kind of every answer takes as long as the survey, and most pools have one kind.
     sample = Counter(row_kind(row, used[1]) for row in read.rows[:: -(-len(read.rows) // SAMPLED)])
     if not mix and not mixed_kinds(sample, CERTAIN):
         return _survey(read, columns, used, None, rendered=rendered)
@@ -186,7 +186,7 @@ def _survey(
     marker = "letter" if choices else marker
     numbered = ((row, answer) for row in read.rows)
     numbering = choice_numbering(numbered) if marker == "letter" else None
-    unasked = ":" not in (marker or "") and has_choices(columns)  # a function may read them itself
+    unasked = ":" not in (marker or "") and has_choices(columns)  # functions may read them
     texts = [
         _read(row, *used, numbering, unasked=unasked, optional=optional, unwrap=rendered > 0)
         for row in read.rows
@@ -195,7 +195,7 @@ def _survey(
     pairs = [(bare(text), gold) for text, gold, _ in texts]
     forms = Counter(form for _, gold in pairs if (form := _form(gold)))
     recognized = marker or choose_marker(forms, optional=optional)
-    if marker is None and recognized == "letter":  # of which some have choices
+    if marker is None and recognized == "letter":  # if only some rows have choices
         return _survey(read, columns, used, recognized, optional=optional, rendered=rendered)
     marked = QuestionFile(marker=recognized, answers="optional" if optional else "required")
     golds = [marked.read_answer(gold) if asked and gold else None for asked, gold in pairs]
@@ -234,7 +234,7 @@ def _survey(
 
 
 def _of_parts(read: Rows, parts: Sequence[FileSurvey]) -> FileSurvey:
-    """The survey of a file whose rows are in several data sets of a mix."""
+    """The survey of a file whose rows belong to several data sets of a mix."""
     first = parts[0]
     used = (first.question, first.answer)
     most = min(MAX_SOURCES, len(read.rows) // 4)
@@ -276,7 +276,7 @@ def _of_parts(read: Rows, parts: Sequence[FileSurvey]) -> FileSurvey:
 
 
 def _form(gold: str) -> str:
-    """The form of a row's answer; "" where it has none."""
+    """The form of a row's answer; "" if it has none."""
     final = plain_answer(final_answer(gold))
     return answer_form(final) if final else ""
 
@@ -287,9 +287,9 @@ def _likely(
     golds: Sequence[str | None],
     invalid: Collection[str],
 ) -> tuple[dict[str, tuple[int, int]], list[tuple[str, str]]]:
-    """Of each form, the answers that a model could give and all; place and reason of the others.
+    """For each form, the number of likely answers and of all; place and reason of the others.
 
-    Rows that cannot be used are answers that no model gives.
+    A likely answer is one that a model could give; unusable rows have none.
     """
     likely: dict[str, tuple[int, int]] = {}
     unlikely = []
@@ -314,7 +314,7 @@ def _is_rendered(row: Row, question: str) -> bool:
 
 
 def _check_header(read: Rows) -> None:
-    """Raise TaskError for a file of CSV whose first line is a row, not the names of columns."""
+    """Raise TaskError for a CSV file whose first line is a row, not the names of columns."""
     known = {name for role in ROLES.values() for name in role.names}
     files: dict[str, list[Row]] = {}
     for row, place in zip(read.rows, read.places, strict=True):
@@ -326,17 +326,17 @@ def _check_header(read: Rows) -> None:
         if known.isdisjoint(map(spelling, names)) and _is_data(names, rows):
             shown = ", ".join(f"{name!r:.40}" for name in names[:_SHOWN])
             raise TaskError(
-                f"{file}:1 looks like a row, not like the names of columns ({shown}): write a line "
-                "with the names above it, such as question,answer, or name the columns with "
-                "--question and --answer"
+                f"{file}:1 looks like a row, not like the names of columns ({shown}): add a line "
+                f"with names above it, such as question,answer, or name the columns with "
+                f"--question and --answer"
             )
 
 
 def _is_data(names: Sequence[str], rows: Sequence[Row]) -> bool:
-    """Whether names of columns are what rows below hold: sentences, equal values, or numbers."""
+    """Whether names of columns look like values: sentences, repeated values, or numbers."""
     if any(len(name.split()) >= _SENTENCE or name.rstrip().endswith("?") for name in names):
         return True
-    if names == [*map(str, range(len(names)))]:  # as data frames without names are written
+    if names == [*map(str, range(len(names)))]:  # as written from data frames without names
         return False
     if any(row.get(name) == name for name in names for row in rows):
         return True
@@ -347,7 +347,7 @@ def _is_data(names: Sequence[str], rows: Sequence[Row]) -> bool:
 
 
 def _check_questions(read: Rows, columns: Mapping[str, Column]) -> None:
-    """Raise TaskError where the only columns that are named like questions are mostly empty."""
+    """Raise TaskError if the only columns that are named like questions are mostly empty."""
     most = max((column.answers for column in columns.values()), default=0)
     named = [name for name in columns_in_role("question", columns) if spelling(name) != "input"]
     if any(2 * max(columns[n].questions, columns[n].answers) >= most for n in named):
@@ -363,12 +363,12 @@ def _check_questions(read: Rows, columns: Mapping[str, Column]) -> None:
             raise TaskError(
                 f"column {name!r:.60} is empty in {len(empty):,} of "
                 f"{counted(len(read.rows), 'row')} ({shown}{', …' if len(empty) > 3 else ''}): "
-                "write its texts, or name the column of the questions with --question"
+                "fill it, or name the question column with --question"
             )
 
 
 def _check_answers(read: Rows, columns: Mapping[str, Column], answer: str | None) -> None:
-    """Raise TaskError where columns named like answers hold none, such as objects."""
+    """Raise TaskError if columns named like answers have no readable answer, such as objects."""
     named = columns_in_role("answer", columns)
     if answer is not None:
         named = [name for name in columns if name == answer]
@@ -378,9 +378,9 @@ def _check_answers(read: Rows, columns: Mapping[str, Column], answer: str | None
         for name in named:
             if not is_missing(value := cell(row, name)):
                 raise TaskError(
-                    f"{place}: no answer can be read in column {name!r:.60}, which holds "
-                    f"{value!r:.60}: write a text or a number, or name the column of the answers "
-                    "with --answer"
+                    f"{place}: no answer can be read in column {name!r:.60}, which has "
+                    f"{value!r:.60}: write text or a number, or name the answer column with "
+                    f"--answer"
                 )
 
 
@@ -390,8 +390,8 @@ def _unusable(
     golds: Sequence[str | None],
     task: QuestionFile,
 ) -> list[tuple[str, str]]:
-    """Place and reason of the rows that cannot be used, by what `_read` gives of them."""
-    # As the whole answer of a completion.
+    """Place and reason of the unusable rows, from the results of `_read`."""
+    # Each answer as the whole answer of a completion.
     wholes = [Answer(task.format_answer(gold), gold) for gold in golds if gold]
     marks = [] if task.function else task.mark_all(wholes)
     correct = repeat(True) if task.function else (mark.outcome == "correct" for mark in marks)
@@ -405,9 +405,9 @@ def _unusable(
 
 
 def _repeats(questions: Sequence[str], answers: Sequence[str | None]) -> tuple[int, int]:
-    """How many questions repeat another one, and how many have several answers.
+    """How many questions are repeated, and how many have several answers.
 
-    None: a row without an answer that can be used.
+    None: a row without a usable answer.
     """
     different: dict[str, set[str]] = {}
     for question, answer in zip(questions, answers, strict=True):
@@ -420,10 +420,10 @@ def _repeats(questions: Sequence[str], answers: Sequence[str | None]) -> tuple[i
 def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
     """The columns of a file and, after each, the texts and numbers inside its objects.
 
-    Their counts are of up to SAMPLED rows, evenly spread. Raises TaskError without rows.
+    Counts are from up to SAMPLED rows, evenly spread. Raises TaskError without rows.
     """
     if not rows:
-        raise TaskError("the file holds no rows: write one question per row")
+        raise TaskError("the file has no rows: write one question per row")
     rows = rows[:: -(-len(rows) // SAMPLED)]
     names: dict[str, None] = {}
     for row in rows:
@@ -434,7 +434,7 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
     columns = {}
     for name in names:
         texts = [_texts(row, name, name) for row in rows]
-        if spelling(name) in ROLES["answer"].names:  # which may be lists
+        if spelling(name) in ROLES["answer"].names:  # answers may be lists
             texts = [(text, _answer(row, name)) for row, (text, _) in zip(rows, texts, strict=True)]
         questions = [question_text for question_text, _ in texts if question_text]
         columns[name] = Column(
@@ -448,7 +448,7 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
 
 
 def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
-    """A row's question and answer without choices; "" where they cannot be read."""
+    """A row's question and answer without choices; "" if they cannot be read."""
     try:
         texts = read_texts(row, question, answer)
     except (KeyError, TaskError):
@@ -468,8 +468,8 @@ def _read(
 ) -> tuple[str, str, str]:
     """A row's question and answer as `task: file` reads them.
 
-    "" and the reason where it refuses them; unasked: also for choices that are not asked.
-    optional: a row without an answer is not refused. unwrap: questions are taken out of templates.
+    "" and the reason if it rejects the row; unasked: also for choices that are not asked. optional:
+    a row without an answer is not rejected. unwrap: questions are taken out of templates.
     """
     unlabelled = optional and not _answer(row, answer)
     named = question if unlabelled else answer
@@ -488,7 +488,7 @@ def _read(
 
 
 def _reason(question: str, answer: str, refused: str, marker: str) -> str:
-    """Why a row cannot be used."""
+    """Why a row is unusable."""
     if refused:
         return refused
     if not question:
@@ -500,7 +500,7 @@ def _reason(question: str, answer: str, refused: str, marker: str) -> str:
 
 
 def _contexts(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> list[str]:
-    """Columns of texts that questions may be about, and that are not part of them."""
+    """Columns of text that questions may be about, but do not contain."""
     rows = rows[:: -(-len(rows) // SAMPLED)]
     texts = [_texts(row, *used)[0] for row in rows]
     unused = columns_in_role("context", columns, *used)
@@ -512,7 +512,7 @@ def _contexts(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence
 
 
 def _answer(row: Row, name: str) -> str:
-    """A row's answer alone; "" where it has none."""
+    """A row's answer alone; "" if it has none."""
     try:
         return read_texts({"": "", name: cell(row, name)}, "", name).answer.strip()
     except (KeyError, TaskError):
@@ -520,9 +520,9 @@ def _answer(row: Row, name: str) -> str:
 
 
 def _has_choices(read: Rows) -> bool:
-    """Whether most rows have choices in columns of their own.
+    """Whether most rows have choices in separate columns.
 
-    Raises TaskError where there are choices, but none that can be read.
+    Raises TaskError if there are choices, but none are readable.
     """
     step = -(-len(read.rows) // SAMPLED)
     readable, problems = 0, list[str]()
@@ -545,8 +545,8 @@ def choose_columns(
 ) -> tuple[str, str]:
     """The columns of questions and answers: those named, or those recognized.
 
-    Recognized are common names, or the only two columns with text. Raises TaskError otherwise.
-    Where answers are optional, that of the answers may be absent or empty.
+    Columns are recognized by common names, or as the only two with text. Raises TaskError
+    otherwise. If answers are optional, their column may be absent or empty.
     """
     check_column(columns, question)
     if optional:
@@ -562,7 +562,7 @@ def choose_columns(
     }
     answer_columns = {name: column for name, column in columns.items() if column.answers}
     question = question or _known("question", question_columns, answer)
-    # Beside a grade, an output is what a model has written.
+    # Beside a grade, an output is a model's text.
     gold = "answer beside completions" if has_grades(columns) else "answer"
     answer = answer or _known(gold, answer_columns, question)
     both = len(answer_columns) == 2 and all(map(_may_be_answer, answer_columns))
@@ -579,9 +579,9 @@ def choose_columns(
     if question is None or answer is None:
         missing = "questions" if question is None else "answers"
         raise TaskError(
-            f"no column is recognized as that of the {missing}: name them with --question COLUMN "
-            "and --answer COLUMN, or write --answers optional where answers come later; the file "
-            f"has {_listed(columns)}"
+            f"no column is recognized as the column of {missing}: name them with --question "
+            f"COLUMN and --answer COLUMN, or write --answers optional if answers come later; the "
+            f"file has {_listed(columns)}"
         )
     if question == answer and not columns[question].chats:
         raise TaskError(f"questions and answers are both {question!r:.60}: name two columns")
@@ -593,17 +593,19 @@ def _is_id(name: str) -> bool:
 
 
 def _may_be_answer(name: str) -> bool:
-    """Whether a column without a known name of an answer may hold answers: it has no other role."""
+    """Whether a column may hold answers although it has no known name: if it has no other role."""
     roles = (role for role in ROLES if "answer" not in role)
     return not any(spelling(name) in ROLES[role].names for role in roles)
 
 
 def check_column(columns: Mapping[str, Column], name: str | None) -> None:
-    """Raise TaskError for a name that is not that of a column with texts or numbers."""
+    """Raise TaskError unless the name belongs to a column with texts or numbers."""
     if name is not None and name not in columns:
         raise TaskError(f"there is no column {name!r:.60}: write one of {_listed(columns)}")
     if name is not None and not (columns[name].questions or columns[name].answers):
-        raise TaskError(f"column {name!r:.60} holds neither texts nor numbers: name another one")
+        raise TaskError(
+            f"column {name!r:.60} has neither text nor numbers: name a different column"
+        )
 
 
 def _listed(columns: Mapping[str, Column]) -> str:
@@ -612,9 +614,9 @@ def _listed(columns: Mapping[str, Column]) -> str:
 
 
 def _known(role: str, columns: Mapping[str, Column], other: str | None) -> str | None:
-    """The most telling column of a role, apart from `other`.
+    """The most specific column of a role, apart from `other`.
 
-    At least half as many rows as in any column must have a value.
+    It must have values in at least half as many rows as the fullest column.
     """
     most = max((column.answers for column in columns.values()), default=0)
     usual = [
@@ -632,7 +634,7 @@ def _few_values(
     most: int,
     used: Sequence[str],
 ) -> str | None:
-    """A column of a role with a value in every row, and 2 to `most` different ones."""
+    """A column of a role with a value in every row, and 2 to `most` different values."""
     for name in columns_in_role(role, columns, *used):
         values = {_texts(row, name, name)[1] for row in rows}
         if "" not in values and 2 <= len(values) <= most:
@@ -641,7 +643,7 @@ def _few_values(
 
 
 def _id(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> str | None:
-    """A column with the name of an id and a value of its own in every row."""
+    """A column with the name of an id and a different value in every row."""
     for name in columns_in_role("id", columns, *used):
         values = {_texts(row, name, name)[1] for row in rows} - {""}
         if len(values) == len(rows):
@@ -650,7 +652,7 @@ def _id(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str])
 
 
 def _id_names(columns: Mapping[str, Column], read: Rows, used: Sequence[str]) -> dict[str, str]:
-    """Columns of ids where each row has one, under several names, with their first places."""
+    """Id columns with their first places, if every row has an id, but under several names."""
     if _id(columns, read.rows, used) is not None:
         return {}
     names = columns_in_role("id", columns, *used)

@@ -18,26 +18,27 @@ from tasks.sources.values import json_object_of, literal_of, value_text, whole
 
 ANSWERS = "rows have several answers: the first is used"
 INSTRUCTIONS = (
-    "questions had instructions on the form of the answer, removed: the task adds its own"
+    "questions had instructions on the form of the answer; they were removed, because the task "
+    "adds its own"
 )
 SOLUTIONS = "answers were read from the end of a worked solution"
-TEMPLATES = "questions were taken out of the chat template that they are rendered in"
+TEMPLATES = "questions were taken out of the chat template in which they are rendered"
 RENDERED = (
-    "questions are rendered in a chat template, and are asked inside the model's own: the option "
-    "unwrap: true of task file takes them out of it"
+    "questions are rendered in a chat template, and are asked inside the model's own: set "
+    "unwrap: true of task file to take them out of it"
 )
-# One answer in a form of its own: a list of one text, as JSON or as Python writes it; between
-# delimiters of mathematics; in tags; at the end of a sentence.
+# One answer in a wrapper: a list of one text, as JSON or in Python's notation; math delimiters;
+# tags; the end of a sentence.
 _FORMS = (
     re.compile(r"""\[\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*\]""", re.DOTALL),
     re.compile(r"\\\((.+)\\\)|\\\[(.+)\\\]", re.DOTALL),
     re.compile(r".*<answer>(.+?)</answer>", re.DOTALL | re.IGNORECASE),
     re.compile(r".*\bthe (?:final |correct )?answer is:?\s+(\S.*?)\.?", re.DOTALL | re.IGNORECASE),
 )
-# The same for Arrow: whether a text may be of one of these forms.
+# The same for Arrow: whether a text may have one of these forms.
 FORMS = r"""^\s*\{\s*"|^\s*\[\s*["']|^\s*\\[(\[]|(?i:</answer>|answer is)"""
-# What data sets write where there is no answer, in lower case: never an answer, and those that
-# may be one in words.
+# Words of data sets for missing answers, in lower case: first those that are never an answer, then
+# those that may be an answer in words.
 NO_ANSWERS = (
     *("n/a", "n.a.", "notfound", "tbd", "tba", "tbc", "todo", "fixme", "to be determined"),
     *("not available", "?", "??", "???", "-", "--", "—", "–", "...", "…", "xxx", "blank"),
@@ -50,7 +51,7 @@ PLACEHOLDERS = (
 
 
 def plain_answer(text: str) -> str:
-    """An answer without what data sets write around it; any other text as it is."""
+    """An answer without the wrapper of data sets; any other text unchanged."""
     text = text.strip()
     if (value := json_object_of(text)) is not None:
         gold = gold_field(value)
@@ -69,7 +70,7 @@ _NO_ANSWER = re.compile(r"(?<!\S)####\s*\Z")  # as GSM8K's solutions end, but wi
 
 
 class Texts(NamedTuple):
-    """A row's question and answer ("" where there is none), and a label for each omission."""
+    """A row's question and answer ("" if there is none), and a label for each omission."""
 
     question: str
     answer: str
@@ -86,11 +87,11 @@ def read_texts(
 ) -> Texts:
     """The texts of two columns: each a text, a number, or chat messages, also as JSON text.
 
-    In messages the question is the last user message and the answer the assistant's reply to it,
-    so one column may hold both. The question of an `instruction` goes on with the column `input`.
-    choices: those in columns of their own become part of the question, and their letter the answer.
-    unwrap: a text that is rendered in a chat template is read as the messages that it was.
-    Raises KeyError for an absent column, and TaskError for a value of another form.
+    In messages, the question is the last user message and the answer is the assistant's reply to
+    it, so one column may hold both. The question of an `instruction` continues with the column
+    `input`. choices: choices in separate columns become part of the question, and their letter the
+    answer. unwrap: a text that is rendered in a chat template is read as the original messages.
+    Raises KeyError for an absent column, and TaskError for a value of any other form.
     """
     dropped: list[str] = []
     question_value, answer_value = column_value(row, question), column_value(row, answer)
@@ -124,7 +125,7 @@ def read_texts(
 
 
 def input_text(row: Mapping[str, Any], question: str, answer: str) -> str:
-    """What an instruction is about, as in Alpaca's rows: the text of the column `input`."""
+    """The input of an instruction, as in Alpaca's rows: the text of the column `input`."""
     value = row.get("input") if question.lower() == "instruction" and answer != "input" else None
     return value.strip() if isinstance(value, str) else ""
 
@@ -132,7 +133,7 @@ def input_text(row: Mapping[str, Any], question: str, answer: str) -> str:
 def choice_numbering(rows: Iterable[tuple[Mapping[str, Any], str | None]]) -> Numbering:
     """How a file's answers number the choices, from its rows and their columns of answers.
 
-    Raises TaskError where that cannot be told.
+    Raises TaskError if that is ambiguous.
     """
     return numbering_of((row, one_answer(cell(row, name))[0]) for row, name in rows if name)
 
@@ -140,8 +141,8 @@ def choice_numbering(rows: Iterable[tuple[Mapping[str, Any], str | None]]) -> Nu
 def one_answer(value: Any) -> tuple[Any, bool]:
     """The answer in a value, and whether it is the first of several.
 
-    Of a chat it is the reply; of an object, its only field with the name of an answer. A list of
-    texts may also be JSON text. None where a worked solution ends with an empty `####`.
+    In a chat, it is the reply; in an object, the only field with the name of an answer. A list of
+    texts may also be JSON text. None if a worked solution ends with an empty `####`.
     """
     if isinstance(value, Mapping):
         value = gold_field(value)
@@ -160,14 +161,14 @@ def one_answer(value: Any) -> tuple[Any, bool]:
 def other_golds(
     rows: Sequence[Mapping[str, Any]], places: Sequence[str], answer: str, question: str = ""
 ) -> str:
-    """A note on rows in which another column of gold answers disagrees with the one that is read.
+    """A note on rows in which another gold column disagrees with the column that is read.
 
-    Texts are compared as they stand, worked solutions by their final answers. "" if all agree.
+    Texts are compared literally, worked solutions by their final answers. "" if all agree.
     """
     names = [*dict.fromkeys(name for row in rows for name in row)]
     others = columns_in_role("answer beside completions", names, answer, question)
     for other in others:
-        if spelling(other) in ("solution", "solutions", "label"):  # which may be of other kinds
+        if spelling(other) in ("solution", "solutions", "label"):  # these may have other contents
             continue
         different = []
         for row, place in zip(rows, places, strict=True):
@@ -191,12 +192,12 @@ def is_unasked(row: Mapping[str, Any], name: str, asked: str) -> bool:
 
 
 def gold_field(value: Mapping[str, Any]) -> Any:
-    """The value of an object's only field with the name of an answer; else the object itself."""
+    """The value of an object's only field with the name of an answer; else the object."""
     for names in (ROLES["answer field"].names, GOLDS):
         named = [name for name in names if value.get(name) is not None]
         if named:
             return value[named[0]] if len(named) == 1 else value
-    return value.get("text", value) if "answer_start" in value else value  # as SQuAD has them
+    return value.get("text", value) if "answer_start" in value else value  # as in SQuAD
 
 
 def _plain(value: Any, column: str) -> str:
@@ -212,6 +213,6 @@ def _plain(value: Any, column: str) -> str:
     kind = kind if isinstance(value, Mapping | list) else type(value).__name__
     inside = f", such as {column}.{next(iter(value))}" if kind == "an object" and value else ""
     raise TaskError(
-        f"column {column!r} holds {kind}: write a text or a list of messages "
+        f"column {column!r} has {kind}: write text or a list of messages "
         f'({{"role": …, "content": …}}), or name a value inside it{inside}'
     )

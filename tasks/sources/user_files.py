@@ -1,7 +1,7 @@
-"""Opens the files that users name: regular ones only, and no more of them than memory can hold.
+"""Opens the files that users name: only regular files, and only as much as memory can hold.
 
-Links are followed, since they are the user's own. A pipe is refused: it may never end, it blocks
-whoever opens it, and a file is read twice, for its rows and for its hash.
+Links are followed, because they are the user's own. A pipe is rejected: it may never end, opening
+it may block, and a file is read twice, for its rows and for its hash.
 """
 
 import glob
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOG = logging.getLogger(__name__)
-MAX_SETTINGS = 4 * 2**20  # bytes of a file of settings; the largest that is known has 100,000
+MAX_SETTINGS = 4 * 2**20  # bytes of a settings file; the largest known one has 100,000
 MAX_LINE = 256 * 2**20  # bytes of one row of JSON lines
-MEMORY_PER_BYTE = 6  # of text that becomes rows of Python objects
-LOOK_BYTES = 16 * 2**20  # of text, between two looks at the memory and the time
+MEMORY_PER_BYTE = 6  # for text that becomes rows of Python objects
+LOOK_BYTES = 16 * 2**20  # of text, between two checks of memory and time
 ANNOUNCE_SECONDS = 10.0
-OBJECT = 64  # bytes that a value takes in Python beyond its content
+OBJECT = 64  # bytes of a Python value beyond its content
 BATCH_ROWS = 1_000  # of Parquet: a row that is stored once may be repeated any number of times
 Files = str | Sequence[str]  # paths and globs of files whose rows follow one another
 _KINDS = {
@@ -43,14 +43,14 @@ _KINDS = {
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file or folder, or one that a glob matches."""
+    """Whether the file or folder exists, or a glob matches any."""
     return any(map(os.path.lexists, matching(path)))
 
 
 def open_file(path: str | Path) -> io.BufferedReader:
-    """A regular file for reading in pieces. Raises TaskError for a pipe and the like, and OSError.
+    """A regular file for reading in pieces. Raises TaskError for pipes and devices, and OSError.
 
-    Never waits, as for the other end of a pipe.
+    Never blocks, for instance on a pipe.
     """
     try:
         stream = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 (the caller closes it)
@@ -59,7 +59,7 @@ def open_file(path: str | Path) -> io.BufferedReader:
     kind = stat.S_IFMT(os.fstat(stream.fileno()).st_mode)
     if kind != stat.S_IFREG:
         stream.close()
-        problem = _KINDS.get(kind, "is no regular file: write another path")
+        problem = _KINDS.get(kind, "is not a regular file: write a different path")
         raise TaskError(f"{path} {problem}")
     return stream
 
@@ -69,33 +69,33 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def sha256_of(path: str | Path) -> str:
-    """The hash of a file's content in hex digits. Raises as `open_file`."""
+    """The hash of a file's content in hex digits. Raises the errors of `open_file`."""
     with open_file(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def regular(path: str | Path) -> str:
-    """The path, for a library that opens it. Raises as `open_file`."""
+    """The path, for a library that opens it. Raises the errors of `open_file`."""
     open_file(path).close()
     return str(path)
 
 
 def open_text(path: str | Path, most: int | None = None) -> io.BufferedReader:
-    """The bytes of a file, of a .gz file expanded. Raises as `open_file`.
+    """The bytes of a file; .gz files are decompressed. Raises the errors of `open_file`.
 
-    Reading more than `most` bytes raises TaskError; by default, what rows of Python objects may
-    take of the memory that is free.
+    Reading more than `most` bytes raises TaskError. By default, the limit is the free memory that
+    rows of Python objects may take.
     """
     return io.BufferedReader(_Limited(path, most), 2**20)
 
 
 def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """The lines of UTF-8 text with their numbers, as of `open_text`; split at newlines only."""
+    """The lines of UTF-8 text with their numbers, as by `open_text`; split only at newlines."""
     with open_text(path) as stream:
         for number in count(1):
             line = stream.readline(MAX_LINE + 1)
             if len(line) > MAX_LINE:
-                raise TaskError(f"{path}:{number} is longer than {size_text(MAX_LINE)}: write less")
+                raise TaskError(f"{path}:{number} is longer than {size_text(MAX_LINE)}: shorten it")
             if not line:
                 return
             if b"\0" in line:
@@ -104,13 +104,13 @@ def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def read_bytes(path: str | Path, most: int | None = None) -> bytes:
-    """The whole content of a file, as of `open_text`."""
+    """The whole content of a file, as by `open_text`."""
     with open_text(path, most) as stream:
         return stream.read()
 
 
 class _Limited(io.RawIOBase):
-    """A file that cannot be read beyond a number of bytes."""
+    """A file that cannot be read beyond a limit of bytes."""
 
     def __init__(self, path: str | Path, most: int | None) -> None:
         self._path, self._file = path, open_file(path)
@@ -125,7 +125,7 @@ class _Limited(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        size = int(self._stream.readinto(buffer) or 0)  # None: a file of the kernel that waits
+        size = int(self._stream.readinto(buffer) or 0)  # None: a kernel file without data yet
         self._left -= size
         if self._left < 0:
             raise too_large(self._path, self._most, self._free)
@@ -135,7 +135,7 @@ class _Limited(io.RawIOBase):
         return size
 
     def _look(self) -> None:
-        """Tell how much is read, and raise TaskError where the rows so far have taken too much."""
+        """Report how much is read, and raise TaskError if the rows so far take too much memory."""
         self._looked = 0
         if self._free is None:
             return
@@ -151,23 +151,23 @@ class _Limited(io.RawIOBase):
 
 
 def too_large(path: str | Path, most: int, free: int | None = None) -> TaskError:
-    """The error for a file that holds more than `most` bytes; `free`: of memory."""
+    """The error for a file with more than `most` bytes; `free`: bytes of free memory."""
     if free is None:
         return TaskError(f"{path} is larger than {size_text(most)}: write a smaller file")
     return TaskError(
-        f"{path} holds more than {size_text(most)}, for which {size_text(free)} of free memory "
-        "are too few: split the file, or run this on a machine with more memory"
+        f"{path} has more than {size_text(most)}, for which {size_text(free)} of free memory are "
+        f"not enough: split the file, or run this on a machine with more memory"
     )
 
 
 @contextmanager
 def reading_parquet(path: str | Path, advice: str = "write a Parquet file") -> Iterator[None]:
-    """Raise what Arrow raises for a damaged file of Parquet as TaskError, with what to do."""
+    """Raise Arrow's errors for a damaged Parquet file as TaskError, with a remedy."""
     import pyarrow as pa
 
     try:
         yield
-    except (UnicodeDecodeError, OverflowError) as error:  # of a text; of a time after 9999
+    except (UnicodeDecodeError, OverflowError) as error:  # in a text; for a time after 9999
         raise TaskError(f"{path} cannot be read ({error}): correct that value") from error
     except (OSError, pa.ArrowException) as error:
         raise TaskError(f"{path} is not Parquet ({error}): {advice}") from error
@@ -184,7 +184,7 @@ def parquet_schema(path: str | Path) -> "pa.Schema":
 
 
 def record_batches(source: Any, path: str | Path) -> "Iterator[pa.RecordBatch]":
-    """The rows of Parquet, a part at a time. Raises TaskError where memory cannot hold them all."""
+    """The rows of Parquet, a part at a time. Raises TaskError if they do not fit into memory."""
     import pyarrow.parquet as pq
 
     free, size = free_memory(), 0
@@ -198,19 +198,19 @@ def record_batches(source: Any, path: str | Path) -> "Iterator[pa.RecordBatch]":
 
 
 def _expanded(column: "pa.Array") -> "pa.Array":
-    """A column with its values once per row, as Python has them."""
+    """A column with its values once per row, as Python values."""
     import pyarrow as pa
 
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
 
 
 def free_memory() -> int:
-    """Bytes of memory that this process may still take: of the machine, a container, ulimit -v."""
+    """Bytes of memory that this process may still take: limits of machine, container, ulimit -v."""
     free = psutil.virtual_memory().available
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_space != resource.RLIM_INFINITY:
         free = min(free, max(0, address_space - psutil.Process().memory_info().vms))
-    with suppress(OSError, ValueError):  # no container, or no limit: `max` is no number
+    with suppress(OSError, ValueError):  # no container, or no limit: `max` is not a number
         most, used = (Path("/sys/fs/cgroup", f"memory.{n}").read_text() for n in ("max", "current"))
         free = min(free, max(0, int(most) - int(used)))
     return int(free)
@@ -226,7 +226,7 @@ def size_text(count: float) -> str:
 
 
 def matching(path: str) -> list[str]:
-    """The files that a glob such as `data/*.jsonl` matches, sorted; a path stands for itself."""
+    """The files that a glob such as `data/*.jsonl` matches, sorted; a plain path is unchanged."""
     if os.path.lexists(path) or glob.escape(path) == path or "\0" in path:
         return [path]
     return sorted(glob.glob(path, recursive=True))

@@ -1,4 +1,4 @@
-"""Values of cells, read alike whatever the file: numbers may be texts, as in CSV."""
+"""Values of cells, read alike from all files: numbers may be text, as in CSV."""
 
 import ast
 import json
@@ -16,23 +16,23 @@ from tasks.errors import TaskError
 # The grades of inspect_ai's value_to_float, and words for true and false in lower case.
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 TRUTH_WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": 0.0, "false": 0.0, "incorrect": 0.0}
-# Where the comma is the decimal sign: 0,125 and 2,5. 1,250 may be a thousand and is no such number.
+# Decimal commas: 0,125 and 2,5. 1,250 may be a thousand and does not count.
 _DECIMAL_COMMA = re.compile(r"([-+]?)(0,\d+|\d+,\d{1,2})")
 _MISSING = frozenset(("", "nan", "null", "none", "n/a"))
 _SHARE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell holds nothing: null, NaN, or a text that says so."""
+    """Whether a cell is empty: null, NaN, or a text that means it."""
     if isinstance(value, str):
         return value.strip().lower() in _MISSING
     return value is None or bool(value != value)
 
 
 def number_of(value: Any) -> float | None:
-    """A number, a truth value, or a text of either (`0.5`, `0,5`, `yes`, `C`); None for others.
+    """A number or a boolean, also as text (`0.5`, `0,5`, `yes`, `C`); None for other values.
 
-    NaN is None, too: no command computes with it.
+    NaN is also None: no command computes with it.
     """
     if is_missing(value):
         return None
@@ -54,7 +54,7 @@ def number_of(value: Any) -> float | None:
 
 
 def share_of(value: Any, place: str, name: str) -> float | None:
-    """A score from 0 to 1; None where there is none. Raises TaskError for any other value."""
+    """A score from 0 to 1; None if there is none. Raises TaskError for any other value."""
     if is_missing(value):
         return None
     number = number_of(value)
@@ -64,14 +64,14 @@ def share_of(value: Any, place: str, name: str) -> float | None:
         )
     if not 0 <= number <= 1:
         raise TaskError(
-            f"{place}: {name} is {value}, outside [0, 1]: divide by the largest possible score, or "
-            "name another one"
+            f"{place}: {name} is {value}, outside [0, 1]: divide by the largest possible score, "
+            "or name a different one"
         )
     return number
 
 
 def truth_of(value: Any, place: str, name: str) -> bool | None:
-    """True or false; None where there is neither. Raises TaskError for any other value."""
+    """True or false; None if there is no value. Raises TaskError for any other value."""
     if is_missing(value):
         return None
     number = number_of(value)
@@ -87,14 +87,14 @@ def counts_of(value: Any) -> tuple[int, int] | None:
 
 
 def parse_count(value: Any, place: str, name: str) -> int | None:
-    """An integer from 0, also as a float or a text, or None where there is none.
+    """An integer from 0, also as a float or text, or None if there is none.
 
     Raises TaskError for any other value.
     """
     if is_missing(value):
         return None
     number = None if isinstance(value, bool) else number_of(value)
-    if isinstance(value, str) and not re.search(r"\d", value):  # a word for true or false
+    if isinstance(value, str) and not re.search(r"\d", value):  # words for true or false
         number = None
     if number is None or not 0 <= number < 2**31 or int(number) != number:
         raise TaskError(f"{place}: invalid {name} {value!r:.60}: write an integer ≥ 0")
@@ -110,7 +110,7 @@ def valid_count(value: Any) -> int | None:
 
 
 def whole(value: Any) -> Any:
-    """The value, a float such as 1.0 as an integer: a column with a null holds integers so."""
+    """The value; a float such as 1.0 becomes an integer, because columns with null store floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -120,20 +120,20 @@ def value_text(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """A value of a file as JSON text; dates and decimals are texts. Raises TypeError for bytes."""
+    """A file's value as JSON text; dates and decimals become text. Raises TypeError for bytes."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=_as_text)
 
 
 def _as_text(value: Any) -> str:
     if isinstance(value, date | time | timedelta | Decimal | UUID):
         return str(value)
-    raise TypeError(f"holds {type(value).__name__}, which JSON does not have")
+    raise TypeError(f"has {type(value).__name__}, which JSON does not have")
 
 
 def literal_of(text: str) -> Any:
-    """The value that a text is in JSON, or as Python writes it; None for any other text."""
+    """The value of a text in JSON or Python notation; None for any other text."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of backslashes in texts, which LaTeX has
+        warnings.simplefilter("ignore")  # about backslashes in texts, as in LaTeX
         for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
                 return read(text.strip())
@@ -141,7 +141,7 @@ def literal_of(text: str) -> Any:
 
 
 def json_object_of(text: str) -> Mapping[str, Any] | None:
-    """The object that a text is, as JSON; None for any other text."""
+    """The object in a JSON text; None for any other text."""
     if not text.startswith("{"):
         return None
     with suppress(ValueError, RecursionError):
@@ -151,7 +151,7 @@ def json_object_of(text: str) -> Mapping[str, Any] | None:
 
 
 def row_text(columns: Mapping[str, Any], place: str, remedy: str) -> str:
-    """Columns of a row as JSON text. Raises TaskError, with the remedy, for a value without one."""
+    """Columns of a row as JSON text. Raises TaskError, with the remedy, for other values."""
     try:
         return json_text(columns)
     except TypeError:

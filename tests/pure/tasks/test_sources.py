@@ -196,7 +196,7 @@ def test_the_hub_is_read_config_by_config_at_the_pinned_commit(
 def test_the_hub_is_not_read_without_a_commit(
     hub: list[tuple[object, ...]], revision: str | None
 ) -> None:
-    with refused(f"read at a fixed commit only, which {revision!r} is not: write revision"):
+    with refused(f"and {revision!r} is not a commit: write revision"):
         read_rows(replace(SOURCE, revision=None), None, revision=revision)
     assert not hub
 
