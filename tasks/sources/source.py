@@ -146,8 +146,7 @@ class ReadTask(Task):
 
     sources: ClassVar[tuple[Source, ...]] = ()
     by_question: ClassVar[bool] = True
-    """Whether a training prompt with a test prompt's question is left out; if not, only with its
-    id."""
+    """Whether a training prompt with a test prompt's question is left out; else only by id."""
 
     def __init__(
         self,

@@ -729,7 +729,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "one row": (b'{"question": "1?", "answer": 1}', "are too few"),
     "not a row": (b"[1]\n", "is not a row"),
     "no text columns": (b'{"a": [1], "b": {"c": []}}\n' * 40, "no column is recognized"),
-    "only questions": (b'{"question": "why?"}\n' * 40, "no column is recognized as that of the"),
+    "only questions": (b'{"question": "why?"}\n' * 40, "no column is recognized as the column of"),
     "binary": (bytes(range(256)) * 10, "write it as UTF-8 text"),
     "not JSON": (b"question,answer\n1,2\n", ":1: invalid JSON"),
     "surrogate": (b'{"question": "\\ud800", "answer": 1}', "surrogate"),
