@@ -459,7 +459,7 @@ class QuestionFile(ReadTask):
         from tasks.prompt_table import PromptTable
 
         if not read.rows:
-            raise TaskError(f"{file} holds no rows: write one question per row")
+            raise TaskError(f"{file} has no rows: write one question per row")
         self.check_named_columns(split, file, read.rows)
         columns = self.kept.of_rows(file, read.rows)
         if self.kinds:

@@ -1,1 +1,1 @@
-"""Parts that the core does without: no package below imports them; registries name them."""
+"""Optional parts: no package below imports them; registries name them."""

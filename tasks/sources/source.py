@@ -101,7 +101,7 @@ def _files(source: Source, path: Path) -> list[Path]:
     ]
     if not all(shards):
         stems = or_list(source.stems)
-        raise TaskError(f"{path} holds no {stems} as {or_list(SUFFIXES)}: write {source.advice}")
+        raise TaskError(f"{path} has no {stems} as {or_list(SUFFIXES)}: write {source.advice}")
     return [file for files in shards for file in files]
 
 

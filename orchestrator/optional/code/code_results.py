@@ -1,7 +1,7 @@
-"""Compares what a program replied with what its tests expect. Imported by child processes only.
+"""Compares a program's replies with the values that its tests expect. Only for child processes.
 
-A program may reply with values that take very long to read or to compare, such as a set of integers
-with equal hashes. The calling process never reads them.
+A program's replies may take very long to read or to compare, such as a set of integers with equal
+hashes. The calling process never reads them.
 """
 
 import json
@@ -16,23 +16,23 @@ from typing import Any
 from orchestrator.optional.code.code_tests import Kind, compiled
 from orchestrator.optional.code.sandbox_guest import NAN, decode
 
-NUMBER = 100  # characters of a number in an output that is compared as a number
+NUMBER = 100  # the most characters of a number in an output that is compared as a number
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-TOLERANCE = 1e-6  # between numbers of which one is a float
-RELATIVE = 1e-9  # the same, as a share of the larger one: above 1000, where it is more
+TOLERANCE = 1e-6  # between numbers if one is a float
+RELATIVE = 1e-9  # the same, relative to the larger number: it is the larger tolerance above 1000
 
 
 def count_passed(answer: str, replies: Sequence[str], seconds: float) -> int:
-    """How many replies are what the tests of a canonical text expect.
+    """How many replies are as the tests of a canonical text expect.
 
-    This process ends by SIGPROF where that takes more than `seconds` of its CPU time.
+    SIGPROF ends this process if that takes more than `seconds` of its CPU time.
     """
     tests = compiled(answer)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     passed = 0
     for reply, expected in zip(replies, tests.expected, strict=False):
-        if tests.kind == "checks" and NAN in reply:  # no literal is NaN, and bool() of it is true
+        if tests.kind == "checks" and NAN in reply:  # literals cannot be NaN, and bool(NaN) is true
             continue
         with suppress(Exception):  # a value that cannot be compared is not the expected one
             passed += _passes(tests.kind, json.loads(reply), expected)
@@ -74,36 +74,36 @@ def _same_word(word: str, expected: str) -> bool:
         return True
     if max(len(word), len(expected)) > NUMBER:
         return False
-    # Decimal reads 1_000, digits of all scripts, and the word infinity, too.
+    # Decimal also reads 1_000, digits of all scripts, and the word infinity.
     numbers = _NUMBER.fullmatch(word) and _NUMBER.fullmatch(expected)
     return bool(numbers) and Decimal(word) == Decimal(expected)
 
 
 def _as_json(value: Any) -> Any:
-    """A value as JSON would have it: tuples as lists, keys as texts.
+    """A value as after a round trip through JSON: tuples as lists, keys as text.
 
-    Raises ValueError where two keys become one.
+    Raises ValueError if two keys become equal.
     """
     if isinstance(value, list | tuple):
         return [_as_json(item) for item in value]
     if isinstance(value, dict):
         items = {_key(k): _as_json(v) for k, v in value.items()}
         if len(items) < len(value):
-            raise ValueError("two keys are one in JSON")
+            raise ValueError("two keys are equal in JSON")
         return items
     return value
 
 
 def _key(key: Any) -> str:
-    """A key of an object as JSON writes it: true, null and 1 are texts."""
+    """A key of an object as JSON writes it: true, null and 1 become text."""
     return key if isinstance(key, str) else json.dumps(key)
 
 
 def _close(value: Any, expected: Any) -> bool:
-    """Whether values are equal; numbers of which one is a float, nearly.
+    """Whether values are equal; numbers only approximately if one is a float.
 
-    They may differ by TOLERANCE or by RELATIVE times the larger one, whichever is more. Two
-    integers are equal or not. True and False are no numbers.
+    They may differ by TOLERANCE or by RELATIVE times the larger one, whichever is more. Integers
+    are compared exactly. True and False are not numbers.
     """
     if isinstance(value, bool) or isinstance(expected, bool):
         return value is expected

@@ -1,7 +1,7 @@
-"""Tests of programs: read in the forms that data sets have, and compared with what a program did.
+"""Tests of programs: reads the forms of data sets, and compares them with a program's results.
 
-All forms become one JSON text, of `Tests`: {"asserts": [scripts]}, {"stdin": [[input, output], …]}
-or {"calls": name, "tests": [[arguments, expected], …]}.
+All forms become one JSON text, the form of `Tests`: {"asserts": [scripts]}, {"stdin": [[input,
+output], …]} or {"calls": name, "tests": [[arguments, expected], …]}.
 """
 
 import ast
@@ -27,13 +27,13 @@ from orchestrator.plugins.counts import counted
 from tasks.children import Children
 
 FORMS = (
-    "write asserts (a text, or a list of texts), {inputs: […], outputs: […]} with fn_name for "
+    "write asserts (text, or a list of texts), {inputs: […], outputs: […]} with fn_name for "
     "functions, or a list of {input, output, testtype: stdin or functional}"
 )
 
 
 class Unreadable(ValueError):
-    """Tests of no known form; the message says what is wrong with them."""
+    """Tests of an unknown form; the message describes the error."""
 
 
 class Tests(TypedDict, total=False):
@@ -49,14 +49,14 @@ class Tests(TypedDict, total=False):
 
 
 def read_tests(value: Any, function: str = "") -> str:
-    """The canonical JSON text of tests; `function` is the name that they call, if they say none.
+    """The canonical JSON text of tests; `function` is the name that they call, if they give none.
 
     Raises Unreadable.
     """
     tests = _read(value, function)
     [first, *_] = tests.values()
     if not tests.get("tests", first):
-        raise Unreadable("it holds no tests")
+        raise Unreadable("it has no tests")
     return json.dumps(tests, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -81,7 +81,7 @@ def _read(value: Any, function: str) -> Tests:
         return {"asserts": [script for item in value for script in _scripts(item, function)]}
     if all(isinstance(item, Mapping) for item in value):
         return _read_pairs(value, function)
-    raise Unreadable("it is a list of neither texts nor objects")
+    raise Unreadable("its items are neither texts nor objects")
 
 
 def _read_object(value: Mapping[str, Any], function: str) -> Tests:
@@ -135,7 +135,7 @@ def _read_pairs(items: Sequence[Mapping[str, Any]], function: str) -> Tests:
     named = metadata.get("func_name") if isinstance(metadata, Mapping) else None
     name = items[0].get("fn_name") or named or function
     if not name:
-        raise Unreadable("its functional tests name no function: name the column entry_point")
+        raise Unreadable("its functional tests do not name a function: name the column entry_point")
     return _calls(name, pairs)
 
 
@@ -144,7 +144,7 @@ def _stdin(pairs: Sequence[tuple[Any, Any]]) -> Tests:
 
 
 def _text(value: Any) -> str:
-    """An input or output: a text, or a list of lines."""
+    """An input or output: text, or a list of lines."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value)
     if not isinstance(value, str):
@@ -174,8 +174,8 @@ def _calls(name: Any, pairs: Sequence[tuple[Any, Any]]) -> Tests:
 def _scripts(code: str, function: str) -> list[str]:
     """One script per assert, with the other statements before it.
 
-    HumanEval's `check(candidate)` is called with the function; where it only asserts, each assert
-    is a test. Functions `test…` without asserts around them are called.
+    HumanEval's `check(candidate)` is called with the function; if it only asserts, each assert is a
+    test. Functions `test…` without asserts around them are called.
     """
     body = _body(code)
     definitions = [node for node in body if isinstance(node, ast.FunctionDef)]
@@ -190,7 +190,7 @@ def _scripts(code: str, function: str) -> list[str]:
             raise Unreadable("its code has no assert")
         if not tests and not _calls_something(body):
             raise Unreadable(
-                "nothing calls the definitions that hold its asserts: add the call, or name the "
+                "its asserts are in definitions that are not called: add the call, or name the "
                 "function under test in the column entry_point"
             )
         return [f"{code.rstrip()}\n\n{name}()" for name in tests] or [code]
@@ -208,7 +208,7 @@ def _scripts(code: str, function: str) -> list[str]:
 
 
 def _calls_something(body: Sequence[ast.stmt]) -> bool:
-    """Whether statements outside definitions have an assert or a call: others test nothing."""
+    """Whether statements outside definitions have an assert or a call, as tests need."""
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return any(
         isinstance(node, ast.Assert | ast.Call)
@@ -228,7 +228,7 @@ def _body(code: str) -> list[ast.stmt]:
 def _asserts_of_check(
     code: str, body: Sequence[ast.stmt], check: ast.FunctionDef, function: str
 ) -> list[str]:
-    """The asserts of HumanEval's `check(candidate)`, if there is nothing else; else its call."""
+    """The asserts of HumanEval's `check(candidate)` if it has nothing else; else a call of it."""
     asserts = [node for node in check.body if not isinstance(node, ast.Expr)]
     others = [node for node in body if node is not check and "METADATA" not in _lines(code, node)]
     if others or not all(isinstance(node, ast.Assert) for node in asserts):
@@ -248,7 +248,7 @@ def _lines(code: str, node: ast.stmt) -> str:
 
 
 def called_names(answer: str) -> list[str]:
-    """The names that tests call and do not define: what a program has to define."""
+    """The names that tests call but do not define, so that a program must define them."""
     tests = json.loads(answer)
     if "asserts" not in tests:
         return [tests["calls"]] if "calls" in tests else []
@@ -266,7 +266,7 @@ def called_names(answer: str) -> list[str]:
 
 
 class UnsentArgument(ValueError):
-    """A test calls the program with a value that cannot cross into its sandbox."""
+    """A test calls the program with a value that cannot be sent to its sandbox."""
 
 
 class Result(NamedTuple):
@@ -292,13 +292,13 @@ def run_tests(code: str, answer: str, limits: Limits) -> Result:
     return Result(passed, len(tests.expected), run.end or out_of_time or end)
 
 
-_COMPARING: list[Children] = []  # of which each compares for one thread at a time
+_COMPARING: list[Children] = []  # each compares for one thread at a time
 
 
 def _compare(answer: str, replies: Sequence[str], limits: Limits) -> tuple[int, str]:
-    """How many replies are as expected, and why comparing them ended early, if it did.
+    """How many replies are as expected, and why comparing ended early, if it did.
 
-    A reply may be made to take a long time, or much memory, so a child process reads it, which may
+    A reply may be designed to take a long time or much memory, so a child process reads it. It may
     use as much CPU time as the program itself. Raises SandboxError.
     """
     try:
@@ -322,7 +322,7 @@ Kind = Literal["outputs", "values", "checks", "scripts"]
 
 
 class Compiled(NamedTuple):
-    """Tests as requests, and what is expected of each reply; or scripts, which need no requests."""
+    """Tests as requests with expected replies; or scripts, which need no requests."""
 
     kind: Kind
     requests: Sequence[Sequence[Any]]
@@ -350,10 +350,10 @@ def compiled(answer: str) -> Compiled:
 
 
 def _limit(expected: str) -> int:
-    """The bytes of an output that may still be the expected one.
+    """The most bytes of an output that can still be as expected.
 
-    A program can read its limits, so they must not tell answers apart: a power of two, and the same
-    one for all answers of up to 32 KiB.
+    A program can read its limits, so they must not reveal answers: a power of two, and the same one
+    for all answers up to 32 KiB.
     """
     size = 2 * len(expected.encode("utf-8", "surrogatepass")) + SLACK
     return 1 << (max(size, 2 * SLACK) - 1).bit_length()
@@ -368,7 +368,7 @@ _Check = Callable[[Any], object]
 
 
 class _Call(NamedTuple):
-    """A call of what a program defines, with plain arguments."""
+    """A call of a program's definition, with plain arguments."""
 
     name: str
     arguments: Sequence[Any]

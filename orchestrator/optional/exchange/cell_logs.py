@@ -61,7 +61,7 @@ def cell_log(folder: Path) -> RunLog | None:
 
 
 def storage_logs(path: str) -> list[RunLog]:
-    """The logs of all cells of a storage that have one. Raises UserError where none has."""
+    """The logs of all cells of a storage that have one. Raises UserError if none has."""
     logs = [log for cell in CellFolder.all(Store(path)) if (log := _log(cell))]
     if not logs:
         raise UserError(f"{path} is a storage without a trained cell: run a sweep first")

@@ -1,4 +1,4 @@
-"""The evaluation of a cell of a storage as results to compare, and what its sweep tells besides."""
+"""The evaluation of a cell of a storage as results to compare, with data of its sweep."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from tasks.sources.user_files import sha256_of
 
 
 def read_cell(folder: Path) -> ResultFile:
-    """The evaluation of a cell after its last update, on its own test set, as the report reads."""
+    """The evaluation of a cell after its last update, on its own test set, as in the report."""
     stored = CellFolder.at(folder)
     if stored is None or not (folder / RESULT).is_file():
         raise UserError(
@@ -25,7 +25,7 @@ def read_cell(folder: Path) -> ResultFile:
         )
     finished = stored.finished()
     if finished is None:
-        raise UserError(f"{folder} fails verification: see decile doctor --storage")
+        raise UserError(f"{folder} fails verification: run decile doctor --storage")
     result, tables = finished
     steps = by_update(tables["evaluations"])
     evaluation = own_test_set(steps[result.updates])
@@ -65,7 +65,7 @@ def read_cell(folder: Path) -> ResultFile:
 
 
 def gain_per(files: Sequence[ResultFile], groups: Mapping[str, str]) -> dict[str, Effect]:
-    """Points gained per unit of cost, where all files are cells."""
+    """Points gained per unit of cost, if all files are cells."""
     results = [result for file in files if file.cell and (result := file.cell.result())]
     if not results or len(results) < len(files):
         return {}

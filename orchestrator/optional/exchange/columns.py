@@ -35,23 +35,24 @@ from tasks.sources.values import (
     value_text,
 )
 
-# Names of solve rates, with or without the model's: `pass_rate`, `llama8b_solve_rate`, `passrate`,
-# `qwen_best_pass_rate_per_8`, `avg@8_qwen3_4b`. The number behind `@` or `per_` is that of samples.
+# Names of solve rates, with or without a model's name: `pass_rate`, `llama8b_solve_rate`,
+# `passrate`, `qwen_best_pass_rate_per_8`, `avg@8_qwen3_4b`. The number after `@` or `per_` is the
+# number of samples.
 RATE = re.compile(
     r"(?:.+[_.])?(?:(?:solve|pass|success)_?rate(?:_per_(?P<per>\d+))?(?:_.+)?"
     r"|(?:avg|mean|acc)@(?P<at>\d+)(?:_.+)?)"
 )
 BIG_MATH_RATE, BIG_MATH_SAMPLES = "llama8b_solve_rate", 64
-RATES_ONLY = "solve rates only: no outcome detail, so hard may also mean unparsed or truncated"
+RATES_ONLY = "solve rates only: without outcomes, hard may also mean unparsed or truncated"
 SINGLE_PRECISION = 6e-8  # relative rounding error of a float32, in which rates are often stored
 # Counts of one of several models end with its name: num_passed_MODEL of n_MODEL samples.
 COUNTS_OF_MODEL = re.compile(r"(?:num_passed|n_passed|num_correct|n_correct)_(.+)")
 
 
 class RateColumns(NamedTuple):
-    """Where the solve rate of a row stands: of each, the first column in which a row has a value.
+    """The columns of a row's solve rate; of each list, the first column with a value counts.
 
-    `n` is the number of samples that the rate's own name states.
+    `n` is the number of samples in the rate's own name.
     """
 
     rate: str | None
@@ -61,7 +62,7 @@ class RateColumns(NamedTuple):
 
 
 def rate_names(names: Iterable[str], model: str | None = None) -> list[str]:
-    """The columns that are named like a solve rate, of `model` where one is given, each once."""
+    """The columns that are named like a solve rate, of `model` if it is given, each once."""
     rates = [name for name in dict.fromkeys(names) if RATE.fullmatch(name)]
     return [name for name in rates if model is None or model in name]
 
@@ -69,8 +70,8 @@ def rate_names(names: Iterable[str], model: str | None = None) -> list[str]:
 def rate_columns(rows: Iterable[Row], hints: Hints, rate: str | None = None) -> RateColumns:
     """The columns of rates and counts of these rows: those of `hints`, else those with known names.
 
-    Names inside objects are dotted, as `rollout.pass_rate`. Raises TaskError where the rates or
-    counts of several models are there and `hints` chooses none.
+    Names inside objects are dotted, as in `rollout.pass_rate`. Raises TaskError if there are rates
+    or counts of several models and `hints` does not choose one.
     """
     names = dict[str, None]()
     for row in rows:
@@ -88,15 +89,15 @@ def rate_columns(rows: Iterable[Row], hints: Hints, rate: str | None = None) -> 
         chosen = [name for name in models if hints.model in (None, models[name])]
         if len(chosen) != 1:
             raise TaskError(
-                f"counts of several models ({', '.join(models.values())}): write which one: "
-                f"--model {next(iter(models.values()))}"
+                f"counts of several models ({', '.join(models.values())}): choose one: --model "
+                f"{next(iter(models.values()))}"
             )
         successes, samples = chosen, [f"n_{models[chosen[0]]}"]
     rate = rate or hints.rate
     if rate is None and not hints.successes and len(rates) > 1:
         raise TaskError(
-            f"several columns are named like a solve rate ({', '.join(rates)}): "
-            f"write which one: --rate {rates[0]}"
+            f"several columns are named like a solve rate ({', '.join(rates)}): choose one: "
+            f"--rate {rates[0]}"
         )
     rate = None if hints.successes else rate or next(iter(rates), None)
     match = RATE.fullmatch(rate) if rate else None
@@ -105,7 +106,7 @@ def rate_columns(rows: Iterable[Row], hints: Hints, rate: str | None = None) -> 
 
 
 def counts_in(names: Iterable[str], role: str) -> list[str]:
-    """The columns of a role of counts, also inside objects; those outside come first."""
+    """The columns of a role of counts, also inside objects; top-level columns come first."""
     names = list(names)
     inside = {name.rpartition(".")[2]: name for name in reversed(names) if "." in name}
     return columns_in_role(role, names) or [inside[key] for key in columns_in_role(role, inside)]
@@ -114,8 +115,8 @@ def counts_in(names: Iterable[str], role: str) -> list[str]:
 def read_big_math(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
     """Big-Math-RL-Verified: problem, answer, source, domain, llama8b_solve_rate.
 
-    As its dataset card says: the share of 64 rollouts of Llama-3.1-8B that succeed. The values are
-    shares from 0 to 1 (public code compares them as such), null where none was measured.
+    According to its dataset card: the share of 64 rollouts of Llama-3.1-8B that succeed. The values
+    are shares from 0 to 1 (public code compares them as such), null if not measured.
     """
     hints = replace(hints, samples=hints.samples or BIG_MATH_SAMPLES)
     columns = rate_columns((row for _, row in rows), hints, BIG_MATH_RATE)
@@ -137,8 +138,8 @@ def rate_record(
     successes = _first_count(row, columns.successes, source.place)
     if hints.successes and successes is not None and n is None:
         raise TaskError(
-            f"{source.place}: {hints.successes} is {successes}, of an unknown number: "
-            "write --samples"
+            f"{source.place}: {hints.successes} is {successes}, of an unknown number of samples: "
+            f"write --samples"
         )
     value = cell(row, columns.rate) if columns.rate else None
     if counts := counts_of(value):
@@ -159,28 +160,28 @@ def rate_record(
         raise TaskError(
             f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
         )
-    if successes is None or n is None:  # without a number of samples, counts say nothing
+    if successes is None or n is None:  # counts are useless without a number of samples
         successes = counted_successes(rate, n)
-    elif not n or abs(successes / n - rate) > 2 * _rounding(rate):  # it may also be cut off
+    elif not n or abs(successes / n - rate) > 2 * _rounding(rate):  # it may also be truncated
         of_n = f"{counted(successes, 'success', 'successes')} of {counted(n, 'sample')}"
         raise TaskError(
-            f"{source.place}: {columns.rate} is {value!r:.60}, and there are {of_n}: correct one, "
-            "or name the columns with --rate, --samples and --successes"
+            f"{source.place}: {columns.rate} is {value!r:.60}, and there are {of_n}: correct one "
+            f"of them, or name the columns with --rate, --samples and --successes"
         )
     return SolveRateRecord(source, rate, n, successes)
 
 
 def _first_count(row: Row, names: Sequence[str], place: str) -> int | None:
     values = ((name, cell(row, name)) for name in names)
-    # A truth value, such as of `solved`, is no count.
+    # A boolean, such as in `solved`, is not a count.
     name = next((n for n, v in values if not is_missing(v) and not isinstance(v, bool)), None)
     return None if name is None else parse_count(cell(row, name), place, name)
 
 
 def counted_successes(rate: float, n: int | None) -> int | None:
-    """The number of successes of n whose share is the rate, up to the digits it is written with.
+    """The number of successes of n that gives the rate, up to its written digits.
 
-    None where no number fits, or several do because the rate has too few digits.
+    None if no number fits, or if several do because the rate has too few digits.
     """
     if n is None:
         return None
@@ -193,18 +194,18 @@ def counted_successes(rate: float, n: int | None) -> int | None:
 
 
 def _rounding(rate: float) -> float:
-    """The most that a rate is off, by the digits that it is written with."""
+    """The maximum rounding error of a rate, by its written digits."""
     digits = max(0, -int(Decimal(repr(rate)).as_tuple().exponent))
     return max(0.5 * 10.0**-digits, SINGLE_PRECISION) + 1e-12
 
 
 TEXTS = tuple(name for name in ROLES["completion"].names if name != "text")  # of any kind
 KNOWN_ANSWERS = ROLES["answer beside completions"].names
-OUTPUTS = ("output", "response")  # the gold answer in rows of instructions
+OUTPUTS = ("output", "response")  # the gold answer in instruction rows
 
 
 class Columns(NamedTuple):
-    """Where a layout has its texts: of each, the first column that a row has."""
+    """The columns of a layout's texts; of each list, the first column that a row has."""
 
     question: tuple[str, ...]
     answer: tuple[str, ...]
@@ -226,12 +227,12 @@ LAYOUTS: Mapping[str, Columns] = {
 
 
 def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: Notes) -> Records:
-    """Completions where the layout has such a column (or `hints` names one), else solve rates.
+    """Completions if the layout has such a column (or `hints` names one), else solve rates.
 
-    Texts may be chat messages, and inside other columns. Optional columns of completions:
+    Texts may be chat messages, and may be inside other columns. Optional columns of completions:
     truncated (true or false, or a list) or finish (stop, length or error, or a list), tokens (a
-    count, or a list), sample (a number, with one completion per row); of all rows: prompt_id, tier.
-    Raises TaskError where a column has another form.
+    count, or a list), sample (a number, with one completion per row). Optional columns of all rows:
+    prompt_id, tier. Raises TaskError if a column has any other form.
     """
     # `info` is an object or JSON text in verifiers' data sets.
     rows = [PlacedRow(place, {**json_object(row.get("info")), **row}) for place, row in rows]
@@ -240,13 +241,13 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
         if all(cell(row, name) is None for _, row in rows):
             known = ", ".join(dict.fromkeys(str(key) for _, row in rows for key in row))
             option = f"--{kind.replace('_', '-')}"
-            raise TaskError(f"{option} {name}: no row has a value there: write one of: {known}")
+            raise TaskError(f"{option} {name}: no row has a value in it: write one of: {known}")
         if kind in Columns._fields:
             columns = columns._replace(**{kind: (name,)})
     names = [*dict.fromkeys(name for _, row in rows for name in row)]
     columns = Columns(*(tuple(_spelled(names, known)) for known in columns))
     if hints.completions is None:
-        # What is named as the question or the answer is not also the model's completion.
+        # A column named as question or answer is not also the model's completion.
         used = {hints.question, hints.answer}
         columns = columns._replace(
             completions=tuple(name for name in columns.completions if name not in used)
@@ -264,9 +265,9 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
 
 
 def _with_answer(columns: Columns, hints: Hints, rows: Sequence[PlacedRow]) -> Columns:
-    """The columns, with that of the answers where only an output or a chat's reply can be one.
+    """The columns, with the answer column if only an output or a chat's reply can be it.
 
-    Beside a grade, an output is what a model has written.
+    Beside a grade, an output is a model's text.
     """
     answered = hints.answer or any(_first(row, columns.answer) is not None for _, row in rows)
     if answered or hints.completions or hints.prompt_id:
@@ -299,7 +300,7 @@ def _questions(
     for place, row in rows:
         question = _first(row, questions)
         answer = _first(row, answers)
-        cells = {**row, "": None}  # a column without a name has no role
+        cells = {**row, "": None}  # unnamed columns have no role
         try:
             texts = read_texts(
                 cells, question or "", answer or "", choices=numbering, unwrap=hints.unwrap
@@ -324,12 +325,12 @@ def _questions(
         for label in dropped:
             notes.count(label, place)
         if choices and not choices.stand_in(texts.question):
-            notes.count("rows dropped: their choices are in a column of their own", place)
+            notes.count("rows dropped: their choices are in a separate column", place)
             continue
         yield row, source
     for name, count in unasked.items():
         if 2 * count > len(rows):
-            notes.add(f"{name!r:.40} is not asked: write it into the question if that needs it")
+            notes.add(f"{name!r:.40} is not asked: add it to the question if the question needs it")
 
 
 def _spelled(names: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -362,7 +363,7 @@ def _completions(
 
 
 class RowCompletion(NamedTuple):
-    """A completion of a row; `correct` is of the source's grader, None where it says nothing."""
+    """A completion of a row; `correct` is from the source's grader, None if it is unknown."""
 
     text: str
     finish: Finish
@@ -370,15 +371,15 @@ class RowCompletion(NamedTuple):
 
 
 def row_completions(row: Row, place: str, name: str) -> list[RowCompletion]:
-    """The completions in a column of a row, with what the row says of each. Raises TaskError."""
+    """The completions in a column of a row, with the row's data about each. Raises TaskError."""
     value = cell(row, name)
     texts = _completion_texts(value, name)
     if texts is None:
         kinds = sorted({type(each).__name__ for each in value}) if isinstance(value, list) else []
         inside = f" of {', '.join(kinds)}" if kinds else ""
         raise TaskError(
-            f"{place}: {name} holds {type(value).__name__}{inside}: write a text, a list of texts, "
-            "or chat messages"
+            f"{place}: {name} has {type(value).__name__}{inside}: write text, a list of texts, "
+            f"or chat messages"
         )
     cuts, ends, grades = (
         _per_completion(row, role, len(texts), place) for role in ("truncated", "finish", "correct")
@@ -397,7 +398,7 @@ def row_completions(row: Row, place: str, name: str) -> list[RowCompletion]:
     return completions
 
 
-# As servers and trainers call them.
+# Names of servers and trainers.
 _FINISHES: Mapping[str, Finish] = {
     "eos": "stop",
     "eos_token": "stop",
@@ -411,10 +412,10 @@ _FINISHES: Mapping[str, Finish] = {
 
 
 def _per_completion(row: Row, role: str, count: int, place: str) -> Sequence[Any]:
-    """A role's value for each of `count` completions; None where a row does not tell them apart.
+    """A role's value for each of `count` completions; None if a row does not separate them.
 
-    The column `truncated`, `finish` or `tokens` may have one value for all. Raises TaskError where
-    it has another number of values.
+    The column `truncated`, `finish` or `tokens` may have one value for all. Raises TaskError if it
+    has a different number of values.
     """
     names = columns_in_role(role, row)
     names += columns_in_role("score", row) if role == "correct" else []
@@ -422,7 +423,7 @@ def _per_completion(row: Row, role: str, count: int, place: str) -> Sequence[Any
     value = row.get(name)
     if isinstance(value, list) and len(value) == count:
         return value
-    if name != role or role == "correct":  # of another tool, where it may mean the whole row
+    if name != role or role == "correct":  # in files of other tools, it may describe the whole row
         return [value if count == 1 and not isinstance(value, list) else None] * count
     if not isinstance(value, list):
         return [value] * count
@@ -435,7 +436,7 @@ def _per_completion(row: Row, role: str, count: int, place: str) -> Sequence[Any
 def _completion_texts(value: Any, name: str = "") -> list[str] | None:
     """The texts of a cell: one text or chat (its reply), or a list of them; None for any other.
 
-    A list may also be a text in JSON or Python, in a column whose name is a plural.
+    A list may also be JSON or Python text, in a column with a plural name.
     """
     if isinstance(value, str) and name.lower().endswith("s") and value.lstrip().startswith("["):
         texts = literal_of(value)

@@ -6,14 +6,14 @@ from tasks.sources.chat_templates import THINKING, unwrapped
 
 
 def decoded_question(text: str, place: str, notes: Notes) -> str:
-    """The last user turn of a rendered chat prompt; a text in no known template as it is."""
+    """The last user turn of a rendered chat prompt; a text without a known template unchanged."""
     text = THINKING.sub("", text)
     try:
         rendered = unwrapped(text)
     except TaskError:
         rendered = None
     if rendered is None:
-        notes.count("prompts are in no known chat template: the whole text is the question", place)
+        notes.count("prompts have no known chat template: the whole text is the question", place)
         return text
     count_dropped(rendered.system, rendered.turns, place, notes)
     return rendered.question

@@ -1,4 +1,4 @@
-"""Two markers side by side: outcomes by outcome, and the completions to read."""
+"""Two markers side by side: a table of their outcomes, and completions to read."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,8 +29,9 @@ class Example(NamedTuple):
 class Disagreement(NamedTuple):
     """How two markers mark the same completions.
 
-    `counts` are completions by the outcomes of both. `examples` are those of different outcomes,
-    one for each prompt and pair of outcomes, in the order of the file. `rows`: of the file.
+    `counts` are completions by the outcomes of both. `examples` are completions with different
+    outcomes, one for each prompt and pair of outcomes, in the order of the file. `rows`: the rows
+    of the file.
     """
 
     markers: tuple[str, str]
@@ -46,7 +47,7 @@ class Disagreement(NamedTuple):
         markers: tuple[str, str],
         read: RowCounts,
     ) -> Self:
-        """Of rows with the columns of `mark.COMPARED`, and the question of each.
+        """The disagreement in rows with the columns of `mark.COMPARED` and the question of each.
 
         read: the rows of the file.
         """
@@ -76,12 +77,12 @@ class Disagreement(NamedTuple):
 
     @property
     def same(self) -> int:
-        """Completions to which both give the same outcome."""
+        """The number of completions to which both give the same outcome."""
         return sum(count for (one, two), count in self.counts.items() if one == two)
 
     @property
     def kappa(self) -> float | None:
-        """Cohen's kappa of the outcomes (Cohen 1960); None where both give one outcome only."""
+        """Cohen's kappa of the outcomes (Cohen 1960); None if both give only one outcome."""
         first, second = Counter[str](), Counter[str]()
         for (one, two), count in self.counts.items():
             first[one] += count
@@ -140,7 +141,7 @@ class Disagreement(NamedTuple):
 
     @property
     def _outcomes(self) -> list[str]:
-        """Those that either marker gives."""
+        """The outcomes that either marker gives."""
         return [name for name in OUTCOMES if any(name in pair for pair in self.counts)]
 
     def _kinds(self, most: int) -> list[tuple[tuple[str, str], list[Example]]]:

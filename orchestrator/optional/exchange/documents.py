@@ -7,6 +7,6 @@ from tasks.sources.roles import columns_in_role
 
 
 def document_question(document: Row) -> Any:
-    """The question of a document of lm-eval, which is a row of any data set; None without one."""
-    names = columns_in_role("question", document, "text")  # which may be of any kind
+    """The question of an lm-eval document, which is a row of any data set; None without one."""
+    names = columns_in_role("question", document, "text")  # these may have any content
     return next((document[name] for name in names if document[name]), None)

@@ -1,4 +1,4 @@
-"""Exports a subset with its texts and its provenance, in the layouts that trainers read."""
+"""Exports a subset with its texts and its provenance, in the layouts of trainers."""
 
 import hashlib
 import json
@@ -57,7 +57,7 @@ OPENRLHF = pa.schema(
 PRIME_RL = pa.schema(
     {"example_id": pa.int64(), "task": pa.string(), **{f.name: f.type for f in VERIFIERS}}
 )
-# What create_difficulty_map.py of open-instruct reads (at dd99f97), and its training, the messages.
+# create_difficulty_map.py of open-instruct (at dd99f97) reads these; its training reads messages.
 OPEN_INSTRUCT = pa.schema(
     {
         "messages": _MESSAGES,
@@ -98,7 +98,7 @@ NEMO_GYM = pa.schema(
 )
 
 
-# Columns to which TRL's GRPOTrainer gives a meaning, or of which it passes its own to rewards.
+# Columns to which TRL's GRPOTrainer gives a meaning, or for which it passes its own to rewards.
 _OF_TRL = "image images prompts completions completion_ids environments"
 _OF_TRL += " trainer_state log_extra log_metric"
 
@@ -106,9 +106,9 @@ _OF_TRL += " trainer_state log_extra log_metric"
 class Layout(NamedTuple):
     """A trainer's columns, the file types that it reads, and names that columns may not have.
 
-    `order_kept`: which setting of the trainer keeps the order of the file, by its source of August
-    2026. `own`: the object that holds the columns of the user's data. `counted`: whether the layout
-    consists of counts of samples.
+    `order_kept`: the trainer's setting that keeps the order of the file, by its source of August
+    2026. `own`: the object that contains the columns of the user's data. `counted`: whether the
+    layout consists of counts of samples.
     """
 
     schema: pa.Schema
@@ -120,14 +120,14 @@ class Layout(NamedTuple):
 
     @property
     def names(self) -> set[str]:
-        """Names of its fields, also of those inside others, and the reserved ones."""
+        """Names of its fields, including nested ones, and the reserved names."""
         objects = (field.type for field in self.schema if pa.types.is_struct(field.type))
         inside = (field.name for fields in objects for field in fields)
         return {*self.schema.names, *inside, *self.reserved}
 
 
 _PRIME_RL = "prime-rl goes through the tasks of an environment in this order"
-_SHUFFLES = "shuffles prompts in every epoch, and has no setting for it"
+_SHUFFLES = "shuffles prompts in every epoch, and has no setting to disable it"
 LAYOUTS: Mapping[str, Layout] = {
     "jsonl": Layout(
         JSONL,
@@ -178,8 +178,9 @@ def _row(layout: str, prompt: Prompt, chosen: Row, task: Task, further: Row) -> 
         # Its conversational prompt-only format: GRPOTrainer passes other columns to rewards.
         return {"prompt": messages, **common}
     if layout == "verl":
-        # As in verl's examples. `data_source` deliberately names no built-in reward of verl: set
-        # `custom_reward_function`, so that answers are read in the form this task asks for.
+        # As in verl's examples. `data_source` deliberately does not name a built-in reward of verl:
+        # set `custom_reward_function`, so that answers are read in the form that this task
+        # requests.
         return {
             "data_source": name,
             "prompt": messages,
@@ -188,11 +189,11 @@ def _row(layout: str, prompt: Prompt, chosen: Row, task: Task, further: Row) -> 
             "extra_info": {"index": rank, "split": "train", **common, "question": question},
         }
     if layout == "openrlhf":
-        # With its options --input_key input --label_key label --apply_chat_template, which takes
+        # For the options --input_key input --label_key label --apply_chat_template, which takes
         # chat messages. `datasource` reaches the reward function; no built-in reward has that name.
         return {"datasource": name, "label": answer, "input": messages, **common}
     if layout == "open-instruct":
-        # `dataset` names a verifier of its training, and deliberately none of its own.
+        # `dataset` is the verifier of the training, deliberately not a built-in one.
         successes, n = sample_counts(chosen)
         return {
             **common,
@@ -207,7 +208,7 @@ def _row(layout: str, prompt: Prompt, chosen: Row, task: Task, further: Row) -> 
     if layout == "nemo-gym":
         params = {"responses_create_params": {"input": messages}, "expected_answer": answer}
         return {**_reward_profile(chosen), "sample": {**params, **common}}
-    # `info` as JSON text, which the documentation of verifiers prefers and its environments parse.
+    # `info` as JSON text, which the verifiers documentation prefers and its environments parse.
     info = json.dumps({**common, "question": question}, ensure_ascii=False)
     row = {"prompt": messages, "answer": answer, "info": info}
     # prime-rl reads the rows of a verifiers environment, with ids of its own.
@@ -215,10 +216,10 @@ def _row(layout: str, prompt: Prompt, chosen: Row, task: Task, further: Row) -> 
 
 
 def sample_counts(chosen: Row) -> tuple[int, int]:
-    """A prompt's successes and scored samples; the latter is 0 where they are not known.
+    """A prompt's successes and scored samples; the latter is 0 if unknown.
 
-    A subset's n also counts samples whose marking failed, and its rate does not. How many they are
-    is not known of a prompt without successes: there, all count.
+    A subset's n also counts samples whose marking failed, but its rate does not. For a prompt
+    without successes, their number is unknown, and all samples count.
     """
     n, successes, rate = (chosen.get(name) for name in ("n", "successes", "pass_rate"))
     if not n or successes is None or rate is None:
@@ -227,7 +228,7 @@ def sample_counts(chosen: Row) -> tuple[int, int]:
 
 
 def _reward_profile(chosen: Row) -> dict[str, Any]:
-    """The counts as NeMo-Gym's statistics of rewards of 0 and 1; rollouts are in no order."""
+    """The counts as NeMo-Gym's statistics of rewards of 0 and 1; rollouts are unordered."""
     task, (successes, n) = chosen["rank"], sample_counts(chosen)
     rewards = [1.0] * successes + [0.0] * (n - successes)
     deviation = stdev(rewards) if n > 1 else 0.0
@@ -265,12 +266,11 @@ def export_subset(
     """Write the subset (schema SUBSET, or its file) in a trainer's layout; returns its provenance.
 
     `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank, or
-    by `order`, whose places are their ranks then.
-    `out`.provenance.json is written too: the subset's reason (policy, size, seed, ties, probe),
-    task, marker, prompt template, `provenance`, and the sha256 of `out` and of the subset's file.
-    `card`, given this and the subset, is the text of `out`.card.md. The texts are `task.messages`,
-    so that training uses the prompts of the probe. Raises TaskError, and UserError where `out`
-    cannot be written.
+    by `order`, which then defines their ranks. `out`.provenance.json is also written: the subset's
+    reason (policy, size, seed, ties, probe), task, marker, prompt template, `provenance`, and the
+    sha256 of `out` and of the subset's file. `card`, called with this and the subset, returns the
+    text of `out`.card.md. The texts are `task.messages`, so that training uses the prompts of the
+    probe. Raises TaskError, and UserError if `out` cannot be written.
     """
     out = Path(out)
     export_layout(layout, out)
@@ -305,7 +305,7 @@ def export_subset(
         data = bytes(sink.getvalue())
     origin["sha256"] = hashlib.sha256(data).hexdigest()
     store = Store(str(out.parent))
-    # The provenance first, so that no exported file is ever without one.
+    # The provenance first, so that every exported file has one.
     text = json.dumps(origin, indent=2, sort_keys=True)
     store.write_bytes(text.encode(), f"{out.name}.provenance.json")
     if card:
@@ -330,13 +330,13 @@ def exported_table(
         more = ", …" if len(missing) > IDS_SHOWN else ""
         raise TaskError(
             f"the data of task {task.name} lacks {len(missing):,} of {total} of the "
-            f"subset ({', '.join(missing[:IDS_SHOWN])}{more}): give the task the options that "
-            "it was probed with, or the import that holds the texts"
+            f"subset ({', '.join(missing[:IDS_SHOWN])}{more}): use the task's options of the "
+            f"probe, or the import with the texts"
         )
     if LAYOUTS[layout].counted and (unknown := sum(not sample_counts(row)[1] for row in rows)):
         raise TaskError(
-            f"the layout {layout} needs counts of samples, which {unknown:,} of {total} of "
-            "the subset lack: choose another, or import the rates with --samples"
+            f"the layout {layout} needs counts of samples, which {unknown:,} of {total} of the "
+            f"subset lack: choose a different layout, or import the rates with --samples"
         )
     subset = order.apply(subset, pool)
     rows = subset.to_pylist()
@@ -358,7 +358,7 @@ def exported_table(
 
 
 def _pool_columns(subset: pa.Table, pool: PromptTable) -> pa.Table:
-    """The columns of the user's data, of the pool or else of the subset, for each of its rows.
+    """The columns of the user's data for each row of the subset, from the pool or else the subset.
 
     Types and names are those of the whole pool, as in its tables.
     """
@@ -393,7 +393,7 @@ def prompts_of(file: str | Path) -> list[Prompt]:
     names = [field.name for field in fields(Prompt) if field.default is MISSING]
     if missing := [name for name in names if name not in table.column_names]:
         raise TaskError(
-            f"{file} holds no texts (no column {', '.join(missing)}): write a file of decile import"
+            f"{file} has no texts (no column {', '.join(missing)}): write a file of decile import"
         )
     rows = table.select(names).group_by(names, use_threads=False).aggregate([]).to_pylist()
     return [Prompt(**row) for row in rows if row["question"]]
@@ -406,7 +406,7 @@ def summary_of(file: str | Path) -> dict[str, Any]:
 
 def _parquet(file: str | Path) -> pa.Table:
     if not os.path.exists(file):  # also where the name is too long
-        raise TaskError(f"{file} is not there: write the path of a .parquet file")
+        raise TaskError(f"{file} does not exist: write the path of a .parquet file")
     try:
         with reading_parquet(file, "write a file of decile select or import"):
             return read_parquet(Path(file))

@@ -1,6 +1,6 @@
-"""Imports external completions, evaluations and solve rates as a probe would have written them.
+"""Imports external completions, evaluations and solve rates in the form of a probe.
 
-Source questions are matched with prompts: those of a task's own pool, or new ones.
+Source questions are matched with prompts: from a task's own pool, or new ones.
 """
 
 import json
@@ -47,9 +47,9 @@ MAX_LINES = 64  # of a prompt that is searched for a question: the search is qua
 class PromptMatcher:
     """The prompts of a source. Ids are hashed from the task's name, the question and the answer.
 
-    With a pool, a question of the pool becomes the pool's prompt, with its id, answer and tier,
-    also where the source words it as this task does, or has it as whole lines of a longer prompt.
-    Other questions, such as those of the task's test set, are dropped.
+    With a pool, a question of the pool becomes the pool's prompt, with its id, answer and tier.
+    This also holds if the source has this task's wording around it, or has it as whole lines of a
+    longer prompt. Other questions, such as those of the task's test set, are dropped.
     """
 
     def __init__(self, task: Task, pool: Iterable[Prompt] | None, notes: Notes) -> None:
@@ -66,7 +66,7 @@ class PromptMatcher:
         }
 
     def match(self, source: SourceQuestion) -> Prompt | None:
-        """The prompt of a question; None, with a note, where the row cannot be used.
+        """The prompt of a question; None, with a note, if the row cannot be used.
 
         The first question with an id decides its tier.
         """
@@ -136,7 +136,7 @@ class PromptMatcher:
             return None
         bare, gold = self.task.bare_question(text), self.task.read_answer(answer)
         golds = {answer: None} if gold is None else {gold: None, answer: None}
-        for question in (text, bare):  # as Decile wrote them, if the id says so
+        for question in (text, bare):  # as Decile wrote them, if the id agrees
             for own in golds:
                 prompt = make_prompt(self.task.name, question, own, source.tier)
                 if prompt.prompt_id == known_id:
@@ -146,7 +146,7 @@ class PromptMatcher:
             self.notes.count(f"rows dropped: {label}", source.place)
             return None
         if known_id is not None:
-            self.notes.count("rows have the prompt_id of another task or answer", source.place)
+            self.notes.count("rows have the prompt_id of a different task or answer", source.place)
         if bare != text:
             self.notes.count(INSTRUCTIONS, source.place)
         if final_answer(answer.strip()) != answer.strip() and gold != answer:
@@ -170,23 +170,23 @@ GROUP_SIZE = 8  # of the column learnability, the default of `difficulty`
 def samples_table(
     records: Sequence[CompletionRecord], task: Task, matcher: PromptMatcher, notes: Notes
 ) -> pa.Table:
-    """One row per completion (SAMPLES), numbered per prompt as in the file, or in its order."""
+    """One row per completion (SAMPLES), numbered per prompt as in the file, or in file order."""
     if not matcher.has_pool:
         first: dict[str, SourceQuestion] = {}
         for source in (record.source for record in records):
             other = first.setdefault(source.question, source)
-            if other.answer != source.answer:  # most often the column holds the model's answers
+            if other.answer != source.answer:  # usually the column has the model's answers
                 raise TaskError(
                     f"{source.place} gives the answer {source.answer[:40]!r} to the question of "
                     f"{other.place}, which gives {other.answer[:40]!r}: write the correct answer "
-                    "in both (the column answer must not hold the model's answers)"
+                    f"in both (the column answer must not have the model's answers)"
                 )
         function = task.function if isinstance(task, QuestionFile) else None
         if function and (needed := function.needed_columns([task.answer_name])):
             raise TaskError(
                 f"reward function {function.reference!r} needs {', '.join(needed)}, which an "
-                "import does not read: write --pool, and --option path=FILE, for the columns of "
-                "the task's own file"
+                f"import does not read: write --pool, and --option path=FILE, for the columns of "
+                f"the task's own file"
             )
     prompts = [matcher[record.source] for record in records]
     numbers = _sample_numbers(records, prompts)
@@ -206,10 +206,10 @@ def samples_table(
 
 
 def uneven_difficulty(samples: pa.Table, matcher: PromptMatcher, notes: Notes) -> pa.Table | None:
-    """The difficulty of prompts with different numbers of samples; None where all have K.
+    """The difficulty of prompts with different numbers of samples; None if all have K.
 
-    A probe with fewer samples of some prompts counts as one that stopped early on purpose, which an
-    import did not. Rates with all counts carry the same information, and a policy can use them.
+    A probe with fewer samples for some prompts counts as stopped early on purpose, but an import is
+    not. Rates with all counts carry the same information, and a policy can use them.
     """
     counts = Counter(samples["prompt_id"].to_pylist())
     fewest, most = min(counts.values()), max(counts.values())
@@ -238,7 +238,7 @@ def _sample_numbers(records: Sequence[CompletionRecord], prompts: Sequence[Promp
         if place != record.source.place:
             raise TaskError(
                 f"{record.source.place} is sample {number} of the same prompt as {place}: "
-                "give each its own number, or leave the column sample out"
+                "give each sample its own number, or leave out the column sample"
             )
     return numbers
 
@@ -265,22 +265,25 @@ def _compare_graders(
 def difficulty_table(
     records: Sequence[SolveRateRecord], matcher: PromptMatcher, notes: Notes
 ) -> pa.Table | None:
-    """One row per prompt, sorted by id; None where no record has a rate.
+    """One row per prompt, sorted by id; None if no record has a rate.
 
-    It has the columns of DIFFICULTY that are known: a policy that needs another one reports it.
+    It has the known columns of DIFFICULTY: a policy that needs a different column reports it.
     """
     first: dict[str, SolveRateRecord] = {}
     for record in records:
         kept = first.setdefault(matcher[record.source].prompt_id, record)
         if kept is not record:
-            other = "" if kept.rate == record.rate else " with another rate"
+            other = "" if kept.rate == record.rate else " with a different rate"
             notes.count(f"rows dropped: duplicate prompt{other}", record.source.place)
     answers: dict[str, str] = {}
     for source in (record.source for record in first.values()):
         if source.question and answers.setdefault(source.question, source.answer) != source.answer:
-            notes.count("questions are repeated with another answer; both are kept", source.place)
+            notes.count("questions are repeated with different answers; all are kept", source.place)
     if all(record.rate is None for record in records):
-        notes.add("no solve rates: a pool of prompts only, to probe before a policy can choose")
+        notes.add(
+            "no solve rates: only a pool of prompts, which must be probed before a policy "
+            "can choose"
+        )
         return None
     notes.add(RATES_ONLY)
     names = sorted(first)
@@ -317,7 +320,7 @@ def difficulty_table(
 
 
 def _estimates(successes: np.ndarray, n: np.ndarray) -> dict[str, pa.Array]:
-    """The columns of `rates`; where a rate is no share of n, those of its neighbours, weighted."""
+    """The columns of `rates`; if a rate is not a share of n, its neighbors are interpolated."""
     least, most = np.floor(successes).astype(np.int64), np.ceil(successes).astype(np.int64)
     prior, weight = fit_prior(np.rint(successes).astype(np.int64), n), successes - least
     ends = [rates(count, n, prior, GROUP_SIZE) for count in (least, np.minimum(most, n))]
@@ -339,11 +342,10 @@ TEXTS = pa.schema({"question": pa.string(), "answer": pa.string(), "tier": pa.st
 class Imported:
     """The content of a source: `samples`, or `difficulty`, or (a pool without rates) neither.
 
-    `samples` has the schema SAMPLES, marked by the task's own marker. `difficulty` has those
-    columns of DIFFICULTY that are known; where prompts have different numbers of samples, it is
-    set besides `samples` and is what is written. `prompts` are all prompts of either. `source` is
-    the file's name and sha256; `notes` list what was detected, dropped, and is unusual; `read` are
-    its rows.
+    `samples` has the schema SAMPLES, marked by the task's own marker. `difficulty` has the known
+    columns of DIFFICULTY; if prompts have different numbers of samples, it is set besides `samples`
+    and is written. `prompts` are all prompts of either. `source` is the file's name and sha256.
+    `notes` list detected, dropped and unusual content. `read` are its rows.
     """
 
     source: str
@@ -365,7 +367,7 @@ class Imported:
 
     @property
     def table(self) -> pa.Table:
-        """The rows to write: of difficulty, samples or prompts."""
+        """The rows to write: difficulty, samples or prompts."""
         if self.difficulty is not None:
             return self.difficulty
         if self.samples is not None:
@@ -373,7 +375,7 @@ class Imported:
         return pa.table({"prompt_id": [prompt.prompt_id for prompt in self.prompts]})
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the tables, as JSON values; also stored in the written file."""
+        """Everything except the tables, as JSON values; also stored in the written file."""
         return {
             "kind": self.kind,
             "source": self.source,
@@ -399,7 +401,7 @@ def import_file(
 ) -> dict[str, Any]:
     """Import `source` into the Parquet file `out`; returns the summary.
 
-    Raises TaskError as `import_probe` does, and UserError where `out` cannot be written.
+    Raises TaskError as `import_probe` does, and UserError if `out` cannot be written.
     """
     source, out = Path(source), Path(out)
     check_output(out, (".parquet",), [source])
@@ -418,10 +420,10 @@ def import_probe(
 ) -> Imported:
     """Read a file, or a run's folder, written by another tool.
 
-    Without `layout` it is detected from the columns. With `pool` (a task's training prompts)
-    questions are matched with it, so that ids, answers and tiers are those of the task's own data;
-    rows of other questions are dropped.
-    Raises TaskError where no or several layouts fit, or a row has another form.
+    Without `layout`, the layout is detected from the columns. With `pool` (a task's training
+    prompts), questions are matched with the pool, so that ids, answers and tiers are those of the
+    task's own data; rows of other questions are dropped. Raises TaskError if no layout or several
+    layouts fit, or if a row has any other form.
     """
     if isinstance(hints.samples, int) and not 1 <= hints.samples <= MAX_SAMPLES:
         raise TaskError(f"--samples {hints.samples}: expected an integer from 1 to {MAX_SAMPLES:,}")
@@ -466,7 +468,7 @@ def import_probe(
 def _usable(
     records: Records, matcher: PromptMatcher, notes: Notes
 ) -> tuple[list[CompletionRecord], list[SolveRateRecord]]:
-    """The completions, and the solve rates, of prompts with what they need; others are noted."""
+    """The completions and solve rates of complete rows; other rows are noted."""
     completions, rated = [], []
     some_rated = any(isinstance(r, SolveRateRecord) and r.rate is not None for r in records)
     for record in records:
@@ -490,10 +492,10 @@ def _usable(
 
 
 def write_import(imported: Imported, out: str | Path) -> None:
-    """Write a Parquet file that `decile select --probe` reads, atomically.
+    """Write atomically a Parquet file that `decile select --probe` reads.
 
     It has the columns of samples or difficulty, then question and answer (and tier); the summary is
-    in the metadata under `decile`, as JSON. A pool without rates is a table of prompts only.
+    in the metadata under `decile`, as JSON. A pool without rates is only a table of prompts.
     """
     out = Path(out)
     check_output(out, (".parquet",))

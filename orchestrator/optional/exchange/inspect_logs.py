@@ -17,7 +17,7 @@ from tasks.sources.user_files import open_file
 MEMBER_LIMIT = 256 * 2**20  # bytes of one sample, decompressed
 TOTAL_LIMIT = 8 * 2**30  # bytes of all samples
 HEADER = "header.json"
-ZSTANDARD = 93  # the zip method that inspect_ai uses ; zipfile reads it from 3.14
+ZSTANDARD = 93  # the zip method that inspect_ai uses; zipfile reads it since Python 3.14
 _READ = 2**20
 _ATTACHMENT = "attachment://"
 _KEPT = ("id", "epoch", "input", "choices", "target", "messages", "output", "scores", "error")
@@ -58,7 +58,7 @@ def zipped_samples(file: Path) -> Iterator[PlacedRow]:
 
 
 def zipped_header(file: Path) -> Row | None:
-    """header.json of a .eval file, which inspect_ai writes last; None where it is missing."""
+    """header.json of a .eval file, which inspect_ai writes last; None if it is missing."""
     with _opened(file) as (archive, raw):
         if HEADER not in archive.namelist():
             return None
@@ -81,7 +81,7 @@ def _opened(file: Path) -> Iterator[tuple[zipfile.ZipFile, IO[bytes]]]:
 
 
 def _member_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo, raw: IO[bytes]) -> bytes:
-    """A member's content, at most one byte more than the limit, whatever the archive declares."""
+    """A member's content, at most one byte more than the limit, regardless of declared sizes."""
     if member.compress_type != ZSTANDARD:
         with archive.open(member) as stream:
             return stream.read(MEMBER_LIMIT + 1)
@@ -107,7 +107,7 @@ def _sample(sample: Any, place: str, file: Path) -> PlacedRow:
 
 
 def attached(text: str, row: Row) -> str:
-    """A text, which a log may hold apart from its messages."""
+    """A text, which a log may store apart from its messages."""
     if not text.startswith(_ATTACHMENT):
         return text
     value = nested(row, "attachments").get(text.removeprefix(_ATTACHMENT))

@@ -1,7 +1,7 @@
-"""Reads one file of item-level results: which question, which sample, which score.
+"""Reads one file of item-level results: questions, samples and scores.
 
-Logs of Inspect, samples of lm-eval, rollouts that verl dumps, tables (JSONL, JSON, CSV, Parquet,
-or Arrow in memory), and cells of a storage.
+Logs of Inspect, samples of lm-eval, rollout dumps of verl, tables (JSONL, JSON, CSV, Parquet, or
+Arrow in memory), and cells of a storage.
 """
 
 import os
@@ -48,12 +48,12 @@ from tasks.sources.values import json_text, parse_count, share_of, whole
 if TYPE_CHECKING:
     from orchestrator.training.cell_folder import CellFolder
 
-# Cells are read by modules of the sweep. They load where a path is one: no other result needs them.
+# Cells are read by modules of the sweep. They load only if a path is a cell.
 CELL_RESULTS = "orchestrator.optional.exchange.cell_results"
-# In a folder; its .json files may be settings.
+# In a folder, .json files may be settings.
 TABLES = tuple(suffix for suffix in SUFFIXES if not suffix.removesuffix(".gz").endswith(".json"))
 IDENTIFYING, SCORED = NEEDS["compare"]
-GROUP = "group"  # of related questions; also in the metadata of Inspect and the document of lm-eval
+GROUP = "group"  # of related questions; also in Inspect's metadata and lm-eval's document
 BY_TEXT = "question"  # --id for logs: pair by the question's text
 _LM_EVAL = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^/]*")
 _LM_EVAL_FIELDS = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter"}
@@ -61,11 +61,11 @@ _SEED = re.compile(r"seed[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
 class ItemRow(NamedTuple):
-    """One score: None where the sample has none; `sample`, `seed`: None where the file has none.
+    """One score: None if the sample has none; `sample`, `seed`: None if the file has none.
 
     `data` are the texts that identify the question's content: equal ids need equal texts. `group`:
-    of related questions; "" for a question by itself. `tier` and `source` are "" where unknown, and
-    `outcome`, of OUTCOMES, is None.
+    of related questions; "" for a question by itself. `tier` and `source` are "" if unknown;
+    `outcome`, of OUTCOMES, is None if unknown.
     """
 
     place: str
@@ -83,11 +83,11 @@ class ItemRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultFile:
-    """The rows of a file. about: "model", "task" and the like; `seed`: of all rows, if it is known.
+    """The rows of a file. about: "model", "task" and the like; `seed`: of all rows, if known.
 
-    cell: of a storage, for a cell; changes: its questions' final minus base accuracy. settings:
-    how the answers were sampled and marked, by name; empty where that is not known. unread: rows
-    of another metric's filter.
+    cell: the cell of a storage, if it is one; changes: its questions' final minus base accuracy.
+    settings: how the answers were sampled and marked, by name; empty if unknown. unread: rows of a
+    different metric's filter.
     """
 
     path: str
@@ -105,7 +105,7 @@ class ResultFile:
 
 @dataclass(frozen=True)
 class ItemColumns:
-    """Which columns of tables to read, and which metric of logs.
+    """The columns of tables and the metric of logs to read.
 
     `item`: the column of the question's id, or "question" for logs: pair by the question's text.
     """
@@ -119,13 +119,13 @@ class ItemColumns:
 
 
 def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
-    """A file, a cell's folder, or a table. Raises UserError where it is no such thing."""
+    """A file, a cell's folder, or a table. Raises UserError for anything else."""
     try:
         if isinstance(source, pa.Table):
             rows = [PlacedRow(f"row {n}", row) for n, row in enumerate(source.to_pylist(), 1)]
             rows = _known(rows, source.schema, columns)
             return _with_settings(_table(Path("table"), rows, "", columns), source.schema)
-        if os.path.isdir(source):  # False, too, where the name is too long
+        if os.path.isdir(source):  # also False if the name is too long
             read: ResultFile = import_module(CELL_RESULTS).read_cell(source)
             return read
         digest = _sha256(source)
@@ -157,9 +157,9 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
 
 
 def _known(rows: list[PlacedRow], schema: pa.Schema, columns: ItemColumns) -> list[PlacedRow]:
-    """The rows; of a file of `decile evaluate` its own columns and those that an option names.
+    """The rows; for a file of `decile evaluate`, its own columns and those that an option names.
 
-    Its others are those of the user's data, whose names may mean anything.
+    Its other columns are the user's data, whose names may mean anything.
     """
     if not item_metadata(schema):
         return rows
@@ -168,14 +168,14 @@ def _known(rows: list[PlacedRow], schema: pa.Schema, columns: ItemColumns) -> li
 
 
 def _with_settings(file: ResultFile, schema: pa.Schema) -> ResultFile:
-    """The file with what `decile evaluate` has written into its metadata, if it is one of those."""
+    """The file with the metadata of `decile evaluate`, if that wrote it."""
     known = item_metadata(schema)
     about: dict[str, str] = {n: str(known[n]) for n in ("model", "dataset") if n in known}
     return replace(file, about={**file.about, **about}, settings=known.get("settings", {}))
 
 
 def _sha256(file: Path) -> str:
-    if not os.path.exists(file):  # also where the name is too long
+    if not os.path.exists(file):  # also if the name is too long
         raise UserError(f"{file} does not exist: write the path of a log, a table or a cell")
     return sha256_of(file)
 
@@ -189,7 +189,7 @@ def _score(file: Path, place: str, row: Row, name: str) -> float | None:
 
 
 def _text(value: Any, row: Row = MappingProxyType({})) -> str:
-    """A question's or an answer's text, the same for the same content."""
+    """A question's or an answer's text, equal for equal content."""
     if is_chat(value):
         value = read_chat(value).question
     if isinstance(value, list) and len(value) == 1:
@@ -202,7 +202,7 @@ def _text(value: Any, row: Row = MappingProxyType({})) -> str:
 
 
 def _chosen(file: Path, choices: Iterable[str], metric: str | None, kind: str) -> str:
-    """The metric among the choices, or the only one of its name before the comma."""
+    """The metric among the choices, or the only one with this name before the comma."""
     names = list(dict.fromkeys(choices))
     fits = [n for n in names if n == metric] or [
         n for n in names if metric in (None, n.partition(",")[0])
@@ -216,12 +216,12 @@ def _chosen(file: Path, choices: Iterable[str], metric: str | None, kind: str) -
 
 
 def _check_log(file: Path, header: Row | None) -> None:
-    """Raise UserError for a log of an evaluation that did not end well."""
+    """Raise UserError for a log of an unsuccessful evaluation."""
     status = "started" if header is None else header.get("status")
     if status != "success":
         raise UserError(
-            f"{file} is a log of an unfinished evaluation (status {status}): its questions are not "
-            "those of the whole test set; finish it (inspect eval-retry) or leave it out"
+            f"{file} is a log of an unfinished evaluation (status {status}): it lacks questions "
+            f"of the test set; finish it (inspect eval-retry) or leave it out"
         )
     if header is not None and header.get("invalidated"):
         raise UserError(f"{file} was invalidated in Inspect: leave it out, or evaluate again")
@@ -248,7 +248,7 @@ def _inspect(
         row = ItemRow(place, item, None, epoch, question=question, data=data, group=group)
         rows.append(row)
     if not rows:
-        raise UserError(f"{file} holds no samples: write a log with samples")
+        raise UserError(f"{file} has no samples: write a log with samples")
     metric = _chosen(file, (n for each in values for n in each), columns.metric, "scorers")
     rows = [
         row._replace(score=_score(file, row.place, each, metric))
@@ -261,7 +261,7 @@ def _inspect(
 def _lm_eval(
     file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColumns
 ) -> ResultFile:
-    """Samples of lm-eval: a row per document and filter; a choice is "metric,filter" as there."""
+    """Samples of lm-eval: a row per document and filter; a choice is "metric,filter"."""
 
     def metrics(row: Row) -> list[str]:
         listed = row.get("metrics")
@@ -290,7 +290,7 @@ def _lm_eval(
 
 
 def _verl(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColumns) -> ResultFile:
-    """Rollouts of verl, which number neither questions nor samples: equal questions are samples."""
+    """Rollouts of verl, without numbers of questions and samples: equal questions are samples."""
     names = {name for _, row in rows for name in row}
     metric = columns.metric or ("acc" if "acc" in names else "score")
     if metric not in names:
@@ -300,7 +300,7 @@ def _verl(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColum
     for place, row in rows:
         prompt = row.get("input")
         if not isinstance(prompt, str):
-            raise located(file, TaskError(f"{place}: input is {prompt!r:.60}: expected a text"))
+            raise located(file, TaskError(f"{place}: input is {prompt!r:.60}: expected text"))
         question = decoded_question(prompt, place, Notes()).strip()
         score = _score(file, place, row, metric)
         sample = str(seen[question])
@@ -309,7 +309,7 @@ def _verl(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColum
         read.append(ItemRow(place, question, score, sample, question=question, data=data))
     steps = sorted({str(row.get("step", "")) for _, row in rows})
     if len(steps) > 1:
-        raise UserError(f"{file} holds steps {', '.join(steps[:5])}: keep the rows of one step")
+        raise UserError(f"{file} has steps {', '.join(steps[:5])}: keep the rows of one step")
     return ResultFile(str(file), "verl", digest, metric, read, {"training step": steps[0]})
 
 
@@ -317,7 +317,7 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
     """One row per question, or per question and sample."""
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     if not rows:
-        raise UserError(f"{file} holds no rows: write one row per question")
+        raise UserError(f"{file} has no rows: write one row per question")
     known = ", ".join(map(str, names))
 
     def column(option: str, named: str | None, roles: Sequence[str], needed: str = "") -> str:
@@ -336,7 +336,7 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
     group = column("group", columns.group, (GROUP,))
     outcome = column("outcome", None, ("outcome",))
     questions = columns_in_role("question", names)
-    if item not in questions:  # a prompt may hold a template, in which runs of one question differ
+    if item not in questions:  # a prompt may have a template, which differs between runs
         questions = [name for name in questions if spelling(name) in ("question", "problem")]
     question = item if item in questions else next(iter(questions), "")
     gold = next((name for name in columns_in_role("answer", names) if spelling(name) in GOLDS), "")
@@ -373,7 +373,7 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
 
 
 def _model_of(file: Path, rows: Sequence[PlacedRow]) -> dict[str, str]:
-    """The model that a table names, if it does. Raises UserError where there are several."""
+    """The model that a table names, if any. Raises UserError if there are several."""
     models = sorted({_text(row["model"]) for _, row in rows if row.get("model") is not None})
     if len(models) > 1:
         raise UserError(
@@ -383,7 +383,7 @@ def _model_of(file: Path, rows: Sequence[PlacedRow]) -> dict[str, str]:
 
 
 def _outcome(value: Any, score: float | None) -> str | None:
-    """The outcome in a row, None where it is none of OUTCOMES, or not that of the score."""
+    """The outcome in a row, None if it is not one of OUTCOMES or contradicts the score."""
     if value not in OUTCOMES or (value in UNSCORED) != (score is None):
         return None
     agrees = score is None or score == (value == "correct")
@@ -398,7 +398,7 @@ def _seed(value: Any, place: str, name: str) -> int:
 
 
 def seed_in(path: str) -> int | None:
-    """The seed that a file's name states ("hard-seed3.jsonl"), or the folder's that holds it."""
+    """The seed in a file's name ("hard-seed3.jsonl"), or in its folder's name."""
     parts = Path(path).parts[-2:]
     numbers = [match for part in reversed(parts) for match in _SEED.findall(part)]
     return int(numbers[0]) if numbers else None
@@ -407,7 +407,7 @@ def seed_in(path: str) -> int | None:
 def files_of(path: str) -> list[Path]:
     """The files of an arm: a file, a cell's folder, a glob of them, or a folder's logs or tables.
 
-    Of a folder: every .eval below it, else samples_*.jsonl of lm-eval, else tables.
+    For a folder: every .eval below it, else samples_*.jsonl of lm-eval, else tables.
     """
     if has_magic(path) and not os.path.lexists(path):
         matches = sorted(glob(path, recursive=True))
@@ -428,11 +428,11 @@ def files_of(path: str) -> list[Path]:
         raise UserError(f"{path} is a storage: write the folders of its cells, {path}/{CELLS}/ID")
     files = next(filter(None, kinds), None)
     if files is None:
-        raise UserError(f"{path} holds no logs and no tables: write a {or_list(SUFFIXES)} file")
+        raise UserError(f"{path} has no logs and no tables: write a {or_list(SUFFIXES)} file")
     return files
 
 
 def _is_log(file: Path) -> bool:
-    """Whether a .json file begins as a log of Inspect does; others in its folder are settings."""
+    """Whether a .json file begins like a log of Inspect; others in its folder are settings."""
     with open_file(file) as stream:
         return b'"eval"' in stream.read(2**16)

@@ -1,4 +1,4 @@
-"""Arms of item-level results: their files grouped into runs, and refused where they do not pair."""
+"""Arms of item-level results: their files grouped into runs, and rejected if they do not pair."""
 
 import os
 import re
@@ -51,10 +51,10 @@ def compare_items(
     """Read the files of every arm and compare all pairs.
 
     arms: name -> files, globs, folders or Arrow tables. models_are_seeds: an arm may have several
-    models, which are training seeds. Raises UserError where the arms cannot be paired.
+    models, which are training seeds. Raises UserError if the arms cannot be paired.
     """
     if len(arms) < 2:
-        raise UserError("a comparison needs two arms or more: write A B, or NAME=FILES NAME=FILES")
+        raise UserError("a comparison needs at least two arms: write A B, or NAME=FILES NAME=FILES")
     files: dict[str, list[ResultFile]] = {}
     for name, sources in arms.items():
         files[name] = [
@@ -87,7 +87,7 @@ def compare_items(
             gains = import_module(CELL_RESULTS).gain_per(used, groups)
         read.append(Arm(name, own[0].metric, runs, gains, _row_counts(own, runs)))
         if ordered:
-            notes.append(f"the files of {name} state no seed: seeds are numbered in their order")
+            notes.append(f"the files of {name} do not state seeds: they are numbered in file order")
     _check_shared(read, texts, columns)
     missing = {arm.name: arm.missing for arm in read if arm.missing}
     if missing:
@@ -100,9 +100,9 @@ def compare_items(
 
 
 def _check_copies(files: Mapping[str, Sequence[ResultFile]]) -> None:
-    """Raise UserError where a file occurs twice, or a copy of a log.
+    """Raise UserError if a file, or a copy of a log, occurs twice.
 
-    Small tables of different runs may be equal, which is only noted.
+    Small tables of different runs may be equal; this is only noted.
     """
     first: dict[str, tuple[str, str]] = {}
     for name, own in files.items():
@@ -120,7 +120,7 @@ def _check_copies(files: Mapping[str, Sequence[ResultFile]]) -> None:
 
 
 def _check_mixed(name: str, files: Sequence[ResultFile], models_are_seeds: bool) -> None:
-    """Raise UserError where the files of an arm are of several models, tasks or metrics."""
+    """Raise UserError if the files of an arm have several models, tasks or metrics."""
     about = [{"metric": file.metric, **file.about} for file in files]
     for kind in dict.fromkeys(key for each in about for key in each):
         values = sorted({each[kind] for each in about if kind in each})
@@ -138,7 +138,7 @@ def _check_mixed(name: str, files: Sequence[ResultFile], models_are_seeds: bool)
 
 
 def _differing_settings(files: Mapping[str, Sequence[ResultFile]]) -> list[str]:
-    """A note on settings in which arms differ, among the files that state theirs."""
+    """A note on settings in which arms differ, among files that state their settings."""
     known = [(name, f.settings) for name, own in files.items() for f in own if f.settings]
     differing = []
     for setting in dict.fromkeys(each for _, settings in known for each in settings):
@@ -154,7 +154,7 @@ def _differing_settings(files: Mapping[str, Sequence[ResultFile]]) -> list[str]:
 
 
 def _check_data(files: Mapping[str, Sequence[ResultFile]], columns: ItemColumns) -> dict[str, str]:
-    """Question -> its text. Raises UserError where an id has other texts in another place."""
+    """Question -> its text. Raises UserError if an id has different texts in different places."""
     first: dict[str, tuple[ItemRow, ResultFile]] = {}
     texts: dict[str, str] = {}
     other: dict[str, str] = {}
@@ -179,14 +179,14 @@ def _check_data(files: Mapping[str, Sequence[ResultFile]], columns: ItemColumns)
         item, difference = next(iter(other.items()))
         by_text = "" if columns.item == BY_TEXT else f", or pair by text with --id {BY_TEXT}"
         raise UserError(
-            f"the same ids have other questions or answers ({len(other):,} of {len(first):,}): "
+            f"the same ids have different questions or answers ({len(other):,} of {len(first):,}): "
             f"{one_line(item, SHOWN)} is {difference}: compare results on the same data{by_text}"
         )
     return texts
 
 
 def _kinds(files: Mapping[str, Sequence[ResultFile]]) -> dict[str, dict[str, str]]:
-    """Tier and source -> question -> its name, of questions on which all files agree."""
+    """Tier and source -> question -> its name, for questions on which all files agree."""
     names = defaultdict[tuple[str, str], set[str]](set)
     for file in (file for own in files.values() for file in own):
         for row in file.rows:
@@ -202,9 +202,9 @@ def _kinds(files: Mapping[str, Sequence[ResultFile]]) -> dict[str, dict[str, str
 def _groups(
     files: Mapping[str, Sequence[ResultFile]], texts: Mapping[str, str], columns: ItemColumns
 ) -> dict[str, str]:
-    """Question -> its group, of related questions: as files name it, else of nearly equal texts.
+    """Question -> its group of related questions: as files name it, else by nearly equal texts.
 
-    Raises UserError where a question has two groups, or all are of one.
+    Raises UserError if a question has two groups, or all questions have the same group.
     """
     groups: dict[str, tuple[str, str]] = {}
     every = {row.item for own in files.values() for file in own for row in file.rows}
@@ -222,7 +222,7 @@ def _groups(
     names = {group for group, _ in groups.values()}
     if len(names) == 1 and len(groups) == len(every) > 1:
         raise UserError(
-            f"all questions are of the group {one_line(names.pop(), SHOWN)} (column "
+            f"all questions have the group {one_line(names.pop(), SHOWN)} (column "
             f"{columns.group or GROUP}): name a column with a value for each group of related "
             "questions, --group COLUMN"
         )
@@ -231,7 +231,7 @@ def _groups(
     if groups:
         return {item: group for item, (group, _) in groups.items()}
     items = sorted(texts)
-    # JSON may hold halves of surrogate pairs, which are no text in UTF-8.
+    # JSON may contain halves of surrogate pairs, which UTF-8 cannot encode.
     words = [texts[item].encode(errors="replace").decode() for item in items]
     return grouped_ids(items, pa.chunked_array([words], pa.string()))
 
@@ -239,13 +239,13 @@ def _groups(
 def _runs(
     name: str, files: Sequence[ResultFile], numbers: dict[str, dict[str | None, int]]
 ) -> tuple[tuple[ArmRun, ...], bool]:
-    """The runs of an arm by seed, and whether seeds are only numbers of files.
+    """The runs of an arm by seed, and whether seeds are only file numbers.
 
-    numbers: question -> sample -> its bit in `Marks`, of all arms; new ones are added.
+    numbers: question -> sample -> its bit in `Marks`, for all arms; new ones are added.
 
-    A seed is that of the rows, else the cell's, else the one in all files' names, else the file's
-    number. Files with equal seeds are parts of one run. Raises UserError where a run has a question
-    twice that is not numbered as samples.
+    The seed comes from the rows, else the cell, else all files' names, else the file's number.
+    Files with equal seeds are parts of one run. Raises UserError if a run has a question twice
+    without sample numbers.
     """
     stated = {row.seed is not None for file in files for row in file.rows}
     if len(stated) > 1:
@@ -267,9 +267,9 @@ def _runs(
             if earlier := earlier or samples.get(row.sample) or samples.get(None):
                 places = " and ".join(f"{f.path} ({r.place})" for r, f in (earlier, (row, file)))
                 raise UserError(
-                    f"arm {name}, seed {seed}: question {one_line(row.item, SHOWN)} is there twice "
+                    f"arm {name}, seed {seed}: question {one_line(row.item, SHOWN)} occurs twice "
                     f"(in {places}): number its samples in a column sample, or its runs in a "
-                    "column seed (or a file for each)"
+                    f"column seed (or write a file for each run)"
                 )
             samples[row.sample] = (row, file)
             item_file = ItemFile(file.path, file.format, file.sha256)
@@ -307,12 +307,12 @@ def _rated(samples: Mapping[str | None, ItemRow], bits: dict[str | None, int]) -
 
 
 def _row_counts(files: Sequence[ResultFile], runs: Sequence[ArmRun]) -> RowCounts:
-    """The rows of an arm's files, of which some may be in none of its runs."""
+    """The rows of an arm's files; some may not belong to any of its runs."""
     unread, rows = sum(file.unread for file in files), sum(len(file.rows) for file in files)
     rated = [each for run in runs for each in run.items.values()]
     scored, missing = sum(each.samples for each in rated), sum(each.missing for each in rated)
     left_out = {
-        "of another filter": unread,
+        "of a different filter": unread,
         "of a run that does not count": rows - scored - missing,
         "without a score": missing,
     }
@@ -320,7 +320,7 @@ def _row_counts(files: Sequence[ResultFile], runs: Sequence[ArmRun]) -> RowCount
 
 
 def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemColumns) -> None:
-    """Raise UserError where an arm has no score, or two arms share no question."""
+    """Raise UserError if an arm has no score, or two arms share no question."""
     for arm in arms:
         if not arm.questions:
             scored = any(run.scores for run in arm.runs)
@@ -335,10 +335,10 @@ def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemCo
                 continue
             ids = [one_line(a.questions[0], SHOWN) for a in (other, arm)]
             text = (
-                f"{other.name} and {arm.name} share no question with a score: "
-                f"ids are such as {ids[0]} and {ids[1]}"
+                f"{other.name} and {arm.name} share no question with a score: their ids look "
+                f"like {ids[0]} and {ids[1]}"
             )
             words = [{texts.get(i) for i in a.questions} - {None} for a in (other, arm)]
             if columns.item is None and (same := words[0] & words[1]):
                 raise UserError(f"{text}; {len(same):,} have the same text: write --id {BY_TEXT}")
-            raise UserError(f"{text}: name the column of the question's id with --id")
+            raise UserError(f"{text}: name the id column of questions with --id")

@@ -110,7 +110,7 @@ INPUTS: Mapping[str, Input] = {
     ),
 }
 ALIASES = {"dapo": "verl", "open-instruct": "trl"}
-GENERAL = {"skywork": "verl", "big-math": "solve-rates"}  # a layout, and the one it is a kind of
+GENERAL = {"skywork": "verl", "big-math": "solve-rates"}  # a layout, and its more general layout
 READERS: Mapping[str, Reader] = {
     "big-math": read_big_math,
     "skywork": read_skywork,
@@ -123,7 +123,7 @@ READERS: Mapping[str, Reader] = {
 
 
 def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
-    """The named `layout`, or the only one that fits. Raises TaskError that says what fits."""
+    """The named `layout`, or the only one that fits. Raises TaskError with the fitting layouts."""
     name = None if layout is None else ALIASES.get(layout, layout)
     if name is not None and name not in INPUTS:
         raise TaskError(f"layout {layout!r} is unknown: write {', '.join((*INPUTS, *ALIASES))}")
@@ -144,17 +144,17 @@ def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
     columns = ", ".join(source.columns) or "one object with items"
     if name is not None:
         raise TaskError(
-            f"{source.file} is not in the layout {name}, which needs {INPUTS[name].needs}; "
+            f"{source.file} does not have the layout {name}, which needs {INPUTS[name].needs}; "
             f"it has: {columns}"
         )
     if fits:
         raise TaskError(
-            f"{source.file} fits several layouts ({', '.join(fits)}); it has: {columns}: "
-            f"write which one: --layout {fits[0]}"
+            f"{source.file} fits several layouts ({', '.join(fits)}); it has: {columns}: choose "
+            f"one: --layout {fits[0]}"
         )
     required = "; ".join(f"{known}: {each.needs}" for known, each in INPUTS.items())
     raise TaskError(
-        f"{source.file} is in no known layout; it has: {columns}. Name its columns with --question "
+        f"{source.file} has no known layout; it has: {columns}. Name its columns with --question "
         f"and --answer (and --completions); layouts need {required}"
     )
 
@@ -164,7 +164,7 @@ def _fitting(source: SourceFile, hints: Hints) -> list[str]:
         return [source.layout]
     columns = set(source.columns)
     if "responses_create_params" in columns or {"sample", "mean/reward"} <= columns:
-        return ["nemo-gym"]  # whose rows also have the fields of their data set
+        return ["nemo-gym"]  # its rows also have the fields of their data set
     counted = counts_in(columns, "samples") and counts_in(columns, "successes")
     rated = bool(hints.rate in columns or rate_names(columns) or counted)
     answered = bool(columns & {"question", "problem"}) and "answer" in columns

@@ -1,4 +1,4 @@
-"""Marks stored completions of any source, in several processes, all or nothing."""
+"""Marks stored completions of any source in several processes, all or nothing."""
 
 import json
 from collections import Counter
@@ -59,7 +59,7 @@ _INPUT = {
     "completion": pa.string(),
 }
 OUTPUT = pa.schema({**_INPUT, **{f.name: f.type for f in schema.MARKED if f.name not in _INPUT}})
-AGAINST = "against_"  # before the names of the columns with the second marker's marks
+AGAINST = "against_"  # prefix of the columns with the second marker's marks
 _OF_SECOND = [f"{AGAINST}{name}" for name in (*Mark._fields, "marker")]
 COMPARED = pa.schema(
     [*OUTPUT, *(OUTPUT.field(n.removeprefix(AGAINST)).with_name(n) for n in _OF_SECOND)]
@@ -96,12 +96,12 @@ def mark_file(
     """Mark every completion of `source` into `target`; returns completions by outcome.
 
     The source is any file of rows, the target JSON lines or Parquet. Columns: the answer, and a
-    completion (a text) or a list of them, under the names of `roles`; optional `prompt_id`, and
-    `truncated` (a bool, or a list like the completions). The first two can have other names, or be
-    values inside a column (`messages.-1.content`); an answer may be
-    a worked solution, and a completion may be chat messages. A reward function also gets the other
-    columns. The target has one row per completion (OUTPUT). `notes` gets what is unusual.
-    Raises TaskError where the input is wrong, and UserError where the target cannot be written.
+    completion (text) or a list of them, under the names of `roles`; optional `prompt_id`, and
+    `truncated` (a bool, or a list like the completions). The first two can have different names, or
+    be values inside a column (`messages.-1.content`); an answer may be a worked solution, and a
+    completion may be chat messages. A reward function also gets the other columns. The target has
+    one row per completion (OUTPUT). `notes` receives remarks. Raises TaskError if the input is
+    invalid, and UserError if the target cannot be written.
     """
     marker, source, target = open_marker(task, options), Path(source), Path(target)
     check_output(target, SUFFIXES, [source])
@@ -110,7 +110,7 @@ def mark_file(
     marked = _marked(marker, rows, processes)
     _write(marked, OUTPUT, target)
     counts = Counter(row["outcome"] for row in marked)
-    # Rows without a gold answer are refused, but for a task that lets them come later.
+    # Rows without a gold answer are rejected, except for a task that allows them later.
     shown = [outcome for outcome in OUTCOMES if outcome != "unlabelled" or counts[outcome]]
     outcomes: dict[str, int] = {outcome: counts[outcome] for outcome in shown}
     return MarkedFile(outcomes, replace(read, written=len(marked)))
@@ -121,13 +121,13 @@ def compare_markers(
 ) -> Disagreement:
     """Mark every completion with two markers; the target, if any, has both (COMPARED).
 
-    Raises as `mark_file` does, and UserError where both markers are the same.
+    Raises the errors of `mark_file`, and UserError if both markers are the same.
     """
     first, second = markers
     if first.marker_id == second.marker_id:
         raise UserError(
-            f"both markers are {first.marker_id}: write another task in --against, or another "
-            "option, such as --against-option marking=strict"
+            f"both markers are {first.marker_id}: write a different task in --against, or a "
+            f"different option, such as --against-option marking=strict"
         )
     if target is not None:
         check_output(target, SUFFIXES, [source.file])
@@ -154,7 +154,7 @@ class AttackedFile(NamedTuple):
 def attack_file(source: Source, marker: Task, notes: list[str]) -> AttackedFile:
     """Attack a marker with the gold answers and questions of a file, which needs no completions.
 
-    Raises TaskError where the input is wrong.
+    Raises TaskError if the input is invalid.
     """
     rows = [row for row, _ in _read_prompts(source, marker, notes, sampled=False)]
     prompts = [
@@ -162,7 +162,7 @@ def attack_file(source: Source, marker: Task, notes: list[str]) -> AttackedFile:
     ]
     without = sum(not prompt.answer for prompt in prompts)
     if without == len(prompts):
-        raise TaskError(f"{source.file} holds no gold answers: write one row per prompt")
+        raise TaskError(f"{source.file} has no gold answers: write one row per prompt")
     counts = RowCounts(len(prompts), {"without a gold answer": without})
     return AttackedFile(attacked(marker, prompts), counts)
 
@@ -173,9 +173,9 @@ def open_marker(task: str, options: Mapping[str, Any]) -> Task:
     if marker.environment is not None and scores_itself(marker):
         reference = environment_of(marker.environment).reference
         raise TaskError(
-            f"task {task} takes the score of an episode from its environment {reference}, which a "
-            "file of completions does not hold: play episodes with decile probe, or name a task "
-            "with a marker"
+            f"task {task} takes the score of an episode from its environment {reference}, which "
+            f"is not in a file of completions: play episodes with decile probe, or name a task "
+            f"with a marker"
         )
     return marker
 
@@ -184,13 +184,13 @@ def _marked(marker: Task, rows: Sequence[Row], processes: int | None = None) -> 
     """The rows with their marks (schema OUTPUT), made in several processes."""
     processes = processes or usable_cpus()
     chunks = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
-    if not is_shipped(marker) or _calls_function(marker):  # its marker has processes of its own
+    if not is_shipped(marker) or _calls_function(marker):  # its marker has its own processes
         with task_errors(marker, "mark_limits"):
             marker.mark_limits = MarkLimits(*marker.mark_limits)._replace(processes=processes)
         return mark_rows(marker, rows)
     if len(chunks) == 1 or processes == 1:
         return [row for chunk in chunks for row in mark_rows(marker, chunk)]
-    # Spawned, not forked: a fork would copy locks held by threads that it does not copy.
+    # Spawned, not forked: a fork would copy locks of threads that it does not copy.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         return [row for part in pool.map(partial(mark_rows, marker), chunks) for row in part]
 
@@ -207,12 +207,12 @@ def _write(rows: Sequence[Row], columns: pa.Schema, target: Path) -> None:
 def _read_completions(source: Source, task: Task, notes: list[str]) -> tuple[list[Row], RowCounts]:
     """One row per completion, in the file's order, and the rows of the file.
 
-    Raises TaskError where there are no completions.
+    Raises TaskError if there are no completions.
     """
     rows = []
     empty = 0
     golds: list[str] = []
-    samples = Counter[str]()  # of each prompt, whose completions may be in several rows
+    samples = Counter[str]()  # by prompt: its completions may be in several rows
     for prompt, texts in _read_prompts(source, task, notes):
         golds.append(prompt["answer"])
         empty += not texts
@@ -221,7 +221,7 @@ def _read_completions(source: Source, task: Task, notes: list[str]) -> tuple[lis
             samples[prompt["prompt_id"]] += 1
             rows.append({**prompt, "sample": sample, "completion": text, "truncated": truncated})
     if not rows:
-        raise TaskError(f"{source.file} holds no completions: write one row per prompt")
+        raise TaskError(f"{source.file} has no completions: write one row per prompt")
     if note := task.unread_golds(golds):
         notes.append(note)
     return rows, RowCounts(len(golds), {"without a completion": empty})
@@ -230,9 +230,9 @@ def _read_completions(source: Source, task: Task, notes: list[str]) -> tuple[lis
 def _read_prompts(
     source: Source, task: Task, notes: list[str], *, sampled: bool = True
 ) -> Iterator[tuple[Row, list[tuple[str, bool]]]]:
-    """Of each row the prompt, and its completions with whether they were truncated.
+    """For each row: the prompt, and its completions with whether they were truncated.
 
-    A row may only lack completions where they are not `sampled`.
+    Rows may lack completions only if they are not `sampled`.
     """
     read = read_file(source.file, [name for name in source[1:] if name])
     names = [*dict.fromkeys(name for row in read.rows for name in row)]
@@ -271,7 +271,7 @@ def _read_prompts(
         if gold is None:
             raise TaskError(
                 f"{place}: the marker {task.marker_id} cannot use the answer {own!r:.80}: "
-                "choose another task or marker"
+                "choose a different task or marker"
             )
         question = info = ""
         if _calls_function(task):
@@ -290,10 +290,10 @@ def _read_prompts(
 
 
 def _ids(rows: Sequence[Row], answer: str, asked: str, notes: list[str]) -> list[str]:
-    """The id of each row's prompt: of a column of ids, or else a hash of its question.
+    """The id of each row's prompt: from a column of ids, or else a hash of its question.
 
-    A column in which one id has two answers numbers something else. Without both, the number of the
-    row, which `notes` then says.
+    A column in which an id has two answers is not a column of ids. Without both, the id is the
+    row's number, and `notes` reports it.
     """
     names = dict.fromkeys(name for row in rows for name in row)
     given = [""] * len(rows)
@@ -315,8 +315,8 @@ def _ids(rows: Sequence[Row], answer: str, asked: str, notes: list[str]) -> list
         numbered += not question
     if numbered:
         notes.append(
-            f"{counted(numbered, 'row')} without an id and a question: prompt_id is the number of "
-            "the row, so decile compare pairs them by the order of the file; add a column id"
+            f"{counted(numbered, 'row')} without an id and a question: prompt_id is the number "
+            f"of the row, so decile compare pairs them by the order of the file; add a column id"
         )
     return given
 
@@ -324,16 +324,16 @@ def _ids(rows: Sequence[Row], answer: str, asked: str, notes: list[str]) -> list
 def _completions_of(row: Row, place: str, columns: Sequence[str]) -> list[tuple[str, bool]]:
     """The completions of a row, and whether each was truncated. Raises TaskError.
 
-    They are in the first of the columns that has a value: the others are null in a Parquet file.
+    They are in the first column with a value: in a Parquet file, the others are null.
     """
     column = next((name for name in columns if cell(row, name) is not None), None)
     if column is None:
-        raise TaskError(f"{place} has no completion: write a text or a list of texts")
+        raise TaskError(f"{place} has no completion: write text or a list of texts")
     return [(text, finish == "length") for text, finish, *_ in row_completions(row, place, column)]
 
 
 def _question_text(row: Row, column: str, letters: bool) -> str:
-    """The question of a row, to show and to attack with; "" where there is none to read."""
+    """The question of a row, for display and attacks; "" if it cannot be read."""
     with suppress(KeyError, TaskError):
         choices = Numbering() if letters else None
         return read_texts(row, column, column, choices=choices).question

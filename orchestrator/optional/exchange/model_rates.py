@@ -33,13 +33,13 @@ def compare_models(
     written: Sequence[str | Mapping[str, Any]] = (),
     budget: str = "0.1",
 ) -> tuple[TwoModels, RowCounts]:
-    """Two models' rates of the prompts that both have. Raises UserError, TaskError, PolicyError."""
+    """Two models' rates of their common prompts. Raises UserError, TaskError, PolicyError."""
     columns = [column for file in files for column in _columns(file, single=len(files) > 1)]
     if len(columns) != 2:
         names = ", ".join(column.model for column in columns)
         raise UserError(
             f"--rates {' '.join(files)}: {counted(len(columns), 'column')} of rates "
-            f"({names:.200}): write two files with one each, or one file with two"
+            f"({names:.200}): write two files with one column each, or one file with two"
         )
     one, two = columns
     ids = sorted(one.counts.keys() & two.counts.keys())
@@ -64,7 +64,7 @@ def compare_models(
 
 
 def _columns(file: str, *, single: bool) -> list[_Column]:
-    """The columns of rates of a file; one alone where `single`. Raises UserError or TaskError."""
+    """The columns of rates of a file; exactly one if `single`. Raises UserError or TaskError."""
     rows = read_file(file, ()).rows
     names = [*dict.fromkeys(name for row in rows for name in row)]
     prompts, samples = columns_in(NEEDS["replay"][0], names), columns_in(("samples",), names)
@@ -96,7 +96,7 @@ def _column(
     shares, counts, missing = {}, dict[str, tuple[int, int]](), 0
     for place, prompt, value, samples in cells:
         if prompt in counts or prompt in shares:
-            raise UserError(f"{place}: prompt {prompt:.60} is there twice: write one row for each")
+            raise UserError(f"{place}: prompt {prompt:.60} occurs twice: write one row per prompt")
         if pair := counts_of(value):
             counts[prompt] = pair
         elif (share := share_of(value, place, name)) is None:

@@ -1,4 +1,4 @@
-"""Rows of a file with their places, the values in them, and notes on what is not read."""
+"""Rows of a file with their places and values, and notes on unread content."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Notes:
         self._places.setdefault(text, []).append(place)
 
     def rows_left_out(self) -> dict[str, int]:
-        """Why rows were dropped -> how many, each row counted for the first reason."""
+        """Reason -> number of dropped rows; each row counts for its first reason."""
         left_out: dict[str, int] = {}
         counted_places = set[str]()
         for text, places in self._places.items():
@@ -62,13 +62,13 @@ def count_dropped(system: int, turns: int, place: str, notes: Notes) -> None:
 
 
 def objects(value: Any) -> list[Row]:
-    """The objects in a list; none for any other value."""
+    """The objects in a list; an empty list for any other value."""
     entries = value if isinstance(value, list) else []
     return [entry for entry in entries if isinstance(entry, Mapping)]
 
 
 def json_object(value: Any) -> Row:
-    """The object that a value is, or that its JSON text describes; an empty one for any other."""
+    """The value if it is an object, or the object in its JSON text; else an empty one."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -78,7 +78,7 @@ def json_object(value: Any) -> Row:
 
 
 def nested(row: Row, *names: str) -> Row:
-    """The object at a path of keys in a row; an empty one where it is absent."""
+    """The object at a path of keys in a row; an empty one if it is absent."""
     for name in names:
         value = row.get(name)
         row = value if isinstance(value, Mapping) else {}

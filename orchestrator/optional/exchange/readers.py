@@ -1,4 +1,4 @@
-"""Readers of formats that a table of columns does not describe.
+"""Readers of formats that a table of columns cannot describe.
 
 inspect_ai's logs: .json, or .eval (a zip of JSON files), read without it. lm-evaluation-harness:
 samples_TASK_DATE.jsonl of `--log_samples`. `rllm eval`: results.json, and episodes/ if they were
@@ -51,7 +51,7 @@ _GRADES = {"C": True, "I": False, 1: True, 0: False}
 def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
     """Samples as inspect_ai 0.3 logs them: one per input and epoch.
 
-    The question is the input; with choices it is the user message that a solver made of them. The
+    The question is the input; with choices, it is the user message that a solver wrote. The
     completion is the output's first choice.
     """
     records = []
@@ -77,7 +77,7 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
         cut = choice.get("stop_reason") in CUT
         tokens = valid_count(nested(row, "output", "usage").get("output_tokens"))
         completion = Completion(text, tokens or 0, _finish(failed, cut))
-        # What the only scorer decided, where that is correct or incorrect.
+        # The decision of the only scorer, if it is correct or incorrect.
         scores = [score.get("value") for score in objects([*nested(row, "scores").values()])]
         value = scores[0] if len(scores) == 1 and not failed else None
         correct = _GRADES.get(value) if isinstance(value, str | int | float) else None
@@ -90,11 +90,11 @@ def _finish(failed: object, truncated: object) -> Finish:
 
 
 def read_lm_eval(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
-    """One row per document and filter, as lm_eval 0.4.13 writes them.
+    """One row per document and filter, as written by lm_eval 0.4.13.
 
     Columns: doc (the source's row), target, arguments (the requests), resps (a list of texts per
-    request), filter, metrics and one column per metric. Of several filters, which read the same
-    texts, the first is kept. The question is the document's; without one, the request's prompt.
+    request), filter, metrics and one column per metric. Filters read the same texts, so only the
+    first one is kept. The question is the document's, or else the request's prompt.
     """
     records = []
     filters = [*dict.fromkeys(str(row.get("filter")) for _, row in rows)]
@@ -125,13 +125,15 @@ def read_lm_eval(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
             continue
         names = row.get("metrics")
         score = row.get(str(names[0]) if isinstance(names, list) and names else "exact_match")
-        # What the first metric decided, where it is 0 or 1, and of one text.
+        # The decision of the first metric, if it is 0 or 1 and there is one text.
         decided = len(texts) == 1 and isinstance(score, int | float) and score in (0, 1)
         correct = bool(score) if decided else None
         for text in texts:
             completion = Completion(text, 0, "stop")
             records.append(CompletionRecord(source, completion, correct=correct))
-    notes.add("lm-eval does not record which answers were cut off: they count as unparsed or wrong")
+    notes.add(
+        "lm-eval does not record which answers were truncated: they count as unparsed or wrong"
+    )
     return records
 
 
@@ -156,12 +158,12 @@ RLLM_LIMITS = ("max_response_length_exceeded", "max_prompt_length_exceeded", "ma
 def read_rllm(
     content: Row, file: Path, notes: Notes
 ) -> list[CompletionRecord] | list[SolveRateRecord]:
-    """Completions where episodes/ next to the file has them, else rates by task.
+    """Completions if episodes/ next to the file has them, else rates by task.
 
-    As rllm/eval/results.py (at 0038684) and episode_store.py (at 198c8e4) write it: items of idx,
+    As written by rllm/eval/results.py (at 0038684) and episode_store.py (at 198c8e4): items of idx,
     attempt, task_id, is_correct, error, termination_reason; episode_NNNNNN_TASK.json with task
-    (instruction, and metadata: its source row) and trajectories, NNNNNN = idx × attempts +
-    attempt. The answer is read from metadata: ground_truth, answer or final_answer.
+    (instruction, and metadata: its source row) and trajectories, NNNNNN = idx × attempts + attempt.
+    The answer is read from metadata: ground_truth, answer or final_answer.
     """
     items = content["items"]
     if not isinstance(items, list) or not all(isinstance(i, dict) and "idx" in i for i in items):
@@ -174,7 +176,7 @@ def read_rllm(
         if episodes := {int(number): file for number, file in numbered if number.isdigit()}:
             attempts = parse_count(content.get("attempts"), "results", "attempts") or 1
             return _completions(items, attempts, episodes, notes)
-    notes.add("no episodes/ next to results.json: prompts are identified by rLLM's task ids only")
+    notes.add("no episodes/ next to results.json: prompts are only identified by rLLM's task ids")
     groups: dict[str, list[Row]] = {}
     for item in items:
         name = item.get("task_id") or f"idx {_index(item, 'items')}"
@@ -245,13 +247,13 @@ VERIFIERS_LIMITS |= {"compaction_failed", "context_length"}  # since 0.4.0, and 
 
 
 def read_verifiers(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
-    """One row per rollout, or (traces.jsonl of late v1) one row per episode of several traces.
+    """One row per rollout, or (traces.jsonl of late v1) one row per episode with several traces.
 
-    v0 as save_utils.py writes it (0.1.14): prompt, completion, answer, info, reward, error,
-    is_truncated, token_usage. v1 as trace.py and episode.py have it (at 00eee6c and 11eb4d6, and in
-    0.4.0): task.data, nodes, calls, rewards, errors, stop_condition. In both the answer is the
-    field `answer` of the task; the question is the prompt's last user message, unless the task has
-    one. prime-rl (at 559b447) writes such episodes to rollouts/step_N/train/all and effective.
+    v0 as written by save_utils.py (0.1.14): prompt, completion, answer, info, reward, error,
+    is_truncated, token_usage. v1 as in trace.py and episode.py (at 00eee6c and 11eb4d6, and in
+    0.4.0): task.data, nodes, calls, rewards, errors, stop_condition. In both, the answer is the
+    field `answer` of the task; the question is the task's, or else the prompt's last user message.
+    prime-rl (at 559b447) writes such episodes to rollouts/step_N/train/all and effective.
     """
     records: list[CompletionRecord] = []
     for place, row in rows:
@@ -267,7 +269,7 @@ def read_verifiers(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> lis
     if any("advantages" in node for trace in traces for node in objects(trace.get("nodes"))):
         notes.add(
             "the rollouts that prime-rl trained on: by default (filter_zero_advantages) without "
-            "prompts that were always or never solved, which train/all beside train/effective has"
+            "prompts that were always or never solved; train/all next to train/effective has them"
         )
     return records
 
@@ -303,7 +305,7 @@ def _read_v1(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
     if len(traces) > 1:
         notes.count("rows dropped: several agents answer in one episode", place)
         return None
-    if not traces:  # the run failed before any model was called
+    if not traces:  # the run failed before a model was called
         return _record(source, "", None, "error", None)
     trace = traces[0]
     # Early v1 has no `sampled`; its only assistant messages are the model's.
@@ -337,7 +339,7 @@ def _read_v1(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
 def _record(
     source: SourceQuestion, text: str, tokens: int | None, finish: Finish, reward: Any
 ) -> CompletionRecord:
-    # Only a plain 0 or 1 states what the source's grader decided; a weighted sum does not.
+    # Only a plain 0 or 1 is a decision of the source's grader; a weighted sum is not.
     correct = bool(reward) if reward in (0, 1) else None
     return CompletionRecord(source, Completion(text, tokens or 0, finish), tokens, None, correct)
 
@@ -355,7 +357,7 @@ def read_nemo_gym(
 ) -> list[CompletionRecord] | list[SolveRateRecord]:
     """NeMo-Gym's rollouts, reward profiles (`gym eval profile`), or inputs (at 07d6b0d, 0.5.1).
 
-    Completions where rows have a `response`. A profile's solve rates are counts of the rewards in
+    Completions if rows have a `response`. A profile's solve rates are counts of the rewards in
     `rollout_infos`. The question is the last user message of the model's input, the answer the
     field expected_answer or answer of the row, or of its task in OUT_materialized_inputs.jsonl.
     """
@@ -415,9 +417,9 @@ PLACEHOLDER = "placeholder"  # the prompt of rLLM's files for verl
 def read_skywork(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
     """Skywork-OR1-RL-Data: verl's columns, and extra_info.model_difficulty by model.
 
-    As its dataset card describes the columns (read at 1cdedc5): a number from 0 to 16 for each of
-    three models. It counts failures: the authors keep 1 to 15 (or1_scripts at 2336f0a), and other
-    users of the set call 0 too easy and 16 too hard. `ground_truth` is a JSON list of answers.
+    According to its dataset card (read at 1cdedc5): a number from 0 to 16 for each of three models.
+    It counts failures: the authors keep 1 to 15 (or1_scripts at 2336f0a), and other users of the
+    data set call 0 too easy and 16 too hard. `ground_truth` is a JSON list of answers.
     """
     difficulties = [nested(row, "extra_info", "model_difficulty") for _, row in rows]
     models = [*dict.fromkeys(name for entry in difficulties for name in entry)]
@@ -445,7 +447,7 @@ def read_skywork(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
 
 
 def _skywork_answer(row: Row, place: str, notes: Notes) -> Any:
-    """The first of a JSON list of answers, or `ground_truth` as it is."""
+    """The first of a JSON list of answers, or `ground_truth` unchanged."""
     truth = nested(row, "reward_model").get("ground_truth")
     try:
         answers = json.loads(truth) if isinstance(truth, str) else truth
@@ -459,10 +461,10 @@ def _skywork_answer(row: Row, place: str, notes: Notes) -> Any:
 def read_verl(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
     """verl's columns (DAPO-Math-17k has them): prompt, reward_model.ground_truth, extra_info.
 
-    As examples/data_preprocess/gsm8k.py writes them (verl at 030a519). The question is
-    extra_info.question where there is one, else the last user message. rLLM's files for verl (at
-    9beb6e0) hold placeholders, and their texts in extra_info. A solve rate is read from a column,
-    or a key of extra_info, that is named like one, if any.
+    As written by examples/data_preprocess/gsm8k.py (verl at 030a519). The question is
+    extra_info.question if it exists, else the last user message. rLLM's files for verl (at 9beb6e0)
+    have placeholders, and their texts in extra_info. A solve rate is read from a column, or a key
+    of extra_info, with the name of a solve rate, if any.
     """
     flat = [PlacedRow(place, {**nested(row, "extra_info"), **row}) for place, row in rows]
     columns = rate_columns((row for _, row in flat), hints)
@@ -482,7 +484,7 @@ def read_verl(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[Sol
 
 
 def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
-    """Rollouts that verl dumps (trainer.rollout_data_dir, validation_data_dir; at b178a3c).
+    """Rollout dumps of verl (trainer.rollout_data_dir, validation_data_dir; at b178a3c).
 
     Columns: input (the decoded prompt), output, gts (absent in older files), score, step.
     """
@@ -491,7 +493,7 @@ def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
         texts = {}
         for name in ("input", "output"):
             if not isinstance(row.get(name), str):
-                raise TaskError(f"{place}: {name} is {row.get(name)!r:.60}: expected a text")
+                raise TaskError(f"{place}: {name} is {row.get(name)!r:.60}: expected text")
             texts[name] = row[name]
         question = decoded_question(texts["input"], place, notes)
         answer = first_answer(row.get("gts"), place, notes)
@@ -503,5 +505,5 @@ def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
         completion = Completion(texts["output"], 0, "stop")
         records.append(CompletionRecord(source, completion, correct=correct))
     _note_steps((row.get("step") for _, row in rows), notes)
-    notes.add("verl does not record which answers were cut off: they count as unparsed or wrong")
+    notes.add("verl does not record which answers were truncated: they count as unparsed or wrong")
     return records

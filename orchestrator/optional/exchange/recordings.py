@@ -31,16 +31,16 @@ from tasks.sources.values import (
     value_text,
 )
 
-MOST_SAMPLES = 64  # completions of a group, up to which rates tell their number
+MOST_SAMPLES = 64  # the largest group whose size is inferred from rates
 ROUNDED = 6e-4  # error of a rate with three decimals
-PARTS = ("source", "tier")  # roles of columns by which a choice is divided
+PARTS = ("source", "tier")  # roles of columns by which a choice is broken down
 _PROMPT, _VISIT, _RATE = NEEDS["replay"]
 
 Row = Mapping[str, Any]
 
 
 class _Cell(NamedTuple):
-    """A cell of a table: the rate of a visit, or its marks, and how many samples the row names."""
+    """A cell of a table: the rate or the marks of a visit, and the row's number of samples."""
 
     prompt: str
     visit: int
@@ -62,14 +62,14 @@ class _Mark(NamedTuple):
 def read_recordings(path: str, correct: str | None = None) -> list[Recording]:
     """The runs of a log, or of a table of rates by prompt and visit.
 
-    `correct` is the reward function or column that says which completions are correct. Raises
-    UserError or TaskError for what is neither.
+    `correct` is the reward function or column that marks correct completions. Raises UserError or
+    TaskError for any other file.
     """
     if not exists(path):
         raise UserError(f"{path} does not exist: write a log of a run, or a table of pass rates")
     rows = _rated_rows(Path(path)) if Path(path).is_file() else []
     if rows and correct is not None:
-        raise UserError(f"--correct {correct} is of logs, and {path} is a table: remove it")
+        raise UserError(f"--correct {correct} is for logs, and {path} is a table: remove it")
     if rows:
         return [_of_rates(path, rows)]
     try:
@@ -78,15 +78,15 @@ def read_recordings(path: str, correct: str | None = None) -> list[Recording]:
         if not path.endswith(SUFFIXES) or correct is not None:
             raise
         raise UserError(
-            f"{error}; or, as a table of rates, the columns prompt_id, visit and pass_rate"
+            f"{error}; or, for a table of rates, the columns prompt_id, visit and pass_rate"
         ) from error
     return [_of_log(log) for log in logs]
 
 
 def _rated_rows(file: Path) -> Sequence[Row]:
-    """The rows of a table with a rate, a list of marks, or the mark of a visit's completion.
+    """The rows of a table with rates, lists of marks, or marks of a visit's completions.
 
-    None of another file. Completions of an update, in place of a visit, are a log.
+    None for any other file. Completions of an update, instead of a visit, are a log.
     """
     if not file.name.endswith(SUFFIXES):
         return []
@@ -121,13 +121,13 @@ def _rated_rows(file: Path) -> Sequence[Row]:
 
 
 def _value(cell: Any) -> Any:
-    """A cell, or the list that a text is, as in CSV."""
+    """A cell, or the list in its text, as in CSV."""
     listed = literal_of(cell) if isinstance(cell, str) and cell.strip().startswith("[") else None
     return listed if isinstance(listed, list) else cell
 
 
 def _by_visit(names: Sequence[str]) -> bool:
-    """Whether rows may be completions of a visit, of which no update is known."""
+    """Whether rows may be completions of a visit without an update."""
     has_marks = bool(_rate_columns(names)[1] and columns_in(("visit",), names))
     return has_marks and not columns_in(("update",), names)
 
@@ -137,7 +137,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _rate_columns(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The columns of rates, and those that may have the marks of a group in each row."""
+    """The columns of rates, and columns that may have the marks of a group in each row."""
     if not columns_in(_PROMPT, names):
         return [], []
     return columns_in(("rate",), names), columns_in(_RATE[1:], names)
@@ -171,13 +171,13 @@ def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
             cells += [_Cell(prompt, at, each, size, place) for at, each in enumerate(value, 1)]
         else:
             raise UserError(
-                f"{place} has no number of a visit: write the column visit or update, or all rates "
-                f"of a prompt as a list in {rated[0]}"
+                f"{place} has no visit number: write the column visit or update, or all rates of "
+                f"a prompt as a list in {rated[0]}"
             )
     missing = sum(map(is_missing, [cell.value for cell in cells] + [mark.value for mark in marks]))
     read = len(cells) + len(marks)
     if missing == read:
-        raise UserError(f"{path} holds no rate: write a share from 0 to 1 in {rated[0]}")
+        raise UserError(f"{path} has no rate: write a share from 0 to 1 in {rated[0]}")
     cells += _groups(marks, rated[0])
     _check_once(cells, places)
     visits, notes = _visits(path, rated[0], cells)
@@ -196,7 +196,7 @@ def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
 def _groups(marks: Sequence[_Mark], column: str) -> list[_Cell]:
     """The marks of each prompt and visit as a cell.
 
-    Raises UserError where a sample is twice, and TaskError where a value is no mark.
+    Raises UserError for a repeated sample, and TaskError if a value is not a mark.
     """
     cells, seen = dict[tuple[str, int], _Cell](), dict[tuple[str, int, str], str]()
     for mark in marks:
@@ -204,7 +204,7 @@ def _groups(marks: Sequence[_Mark], column: str) -> list[_Cell]:
         if (first := seen.setdefault((*own, mark.sample), mark.place)) != mark.place:
             raise UserError(
                 f"{mark.place} has sample {mark.sample:.60} of visit {mark.visit} of prompt "
-                f"{mark.prompt:.60} again, after {first}: write each run in a file of its own"
+                f"{mark.prompt:.60} again, after {first}: write each run to its own file"
             )
         cells.setdefault(own, _Cell(*own, [], None, mark.place)).value.append(
             truth_of(mark.value, mark.place, column)
@@ -213,21 +213,21 @@ def _groups(marks: Sequence[_Mark], column: str) -> list[_Cell]:
 
 
 def _check_once(cells: Sequence[_Cell], places: Sequence[str]) -> None:
-    """Raise UserError where a table has a visit of a prompt twice, as tables of two runs have."""
+    """Raise UserError if a table has a visit of a prompt twice, as tables of two runs do."""
     seen = dict[tuple[str, int], str]()
     for cell in cells:
         if (first := seen.setdefault(cell[:2], cell.place)) != cell.place:
             raise UserError(
                 f"{cell.place} has {places[0]} {cell.visit} of prompt {cell.prompt:.60} again, "
-                f"after {first}: write one row for each, and each run in a file of its own"
+                f"after {first}: write one row for each visit, and each run to its own file"
             )
 
 
 def _visits(path: str, column: str, cells: Sequence[_Cell]) -> tuple[list[Visit], tuple[str, ...]]:
-    """The groups of these cells, and a note where their size was inferred.
+    """The groups of these cells, and a note if their size was inferred.
 
-    A missing rate is a visit without a completion, so that later ones keep their numbers. Raises
-    UserError or TaskError where a cell is no rate.
+    A missing rate is a visit without completions, so that later visits keep their numbers. Raises
+    UserError or TaskError if a cell is not a rate.
     """
     shares = np.full(len(cells), np.nan)
     counts: dict[int, tuple[int, int]] = {}
@@ -256,8 +256,8 @@ def _visits(path: str, column: str, cells: Sequence[_Cell]) -> tuple[list[Visit]
     if any(own[number] is None for number in rated.tolist()):
         size = group_size_of(path, column, shares[rated])
         notes = (
-            f"{counted(size, 'completion')} per group are assumed, the smallest number that the "
-            "rates allow: a column samples says how many",
+            f"{counted(size, 'completion')} per group are assumed, the smallest number that fits "
+            f"the rates: add a column samples to state it",
         )
         own = [samples or size for samples in own]
     for number in rated.tolist():
@@ -266,7 +266,7 @@ def _visits(path: str, column: str, cells: Sequence[_Cell]) -> tuple[list[Visit]
         if not samples or abs(shares[number] - correct / samples) > ROUNDED:
             raise UserError(
                 f"{cells[number].place}: {column} is {cells[number].value} of "
-                f"{counted(samples, 'sample')}: write a multiple of their reciprocal"
+                f"{counted(samples, 'sample')}: write a multiple of 1/{samples}"
             )
         counts[number] = (correct, samples)
     visits = [Visit(*cell[:2], *counts[number]) for number, cell in enumerate(cells)]
@@ -274,26 +274,26 @@ def _visits(path: str, column: str, cells: Sequence[_Cell]) -> tuple[list[Visit]
 
 
 def group_size_of(path: str, column: str, shares: np.ndarray) -> int:
-    """The completions of a group: the smallest number of which all rates are multiples."""
+    """The completions of a group: the smallest number whose reciprocal divides all rates."""
     values = np.unique(shares)
     for size in range(2, MOST_SAMPLES + 1):
         if np.abs(values - (values * size).round() / size).max() < ROUNDED:
             return size
     raise UserError(
-        f"{path}: the rates in {column} are not shares of up to {MOST_SAMPLES} completions: write "
-        "the completions of a group in a column samples"
+        f"{path}: the rates in {column} are not shares of up to {MOST_SAMPLES} completions: add "
+        f"a column samples with the completions per group"
     )
 
 
 def _of_log(log: RunLog) -> Recording:
-    """The recording of a log. Raises UserError where it does not say what is correct."""
+    """The recording of a log. Raises UserError if it does not mark correct completions."""
     table = log.completions
     if not table.num_rows:
-        raise UserError(f"{log.name} holds metrics alone: write a log with completions and prompts")
+        raise UserError(f"{log.name} only has metrics: write a log with completions and prompts")
     if not pc.any(pc.is_valid(table["correct"])).as_py():
         raise UserError(
-            f"{log.name} does not say which completions are correct: write --correct NAME with a "
-            "reward function or column of 0 and 1"
+            f"{log.name} does not mark correct completions: write --correct NAME with a reward "
+            f"function or column of 0 and 1"
         )
     table = table.append_column("marked", pc.cast(pc.is_valid(table["correct"]), pa.int64()))
     table = table.append_column("right", pc.fill_null(pc.cast(table["correct"], pa.int64()), 0))
@@ -317,7 +317,7 @@ def _of_log(log: RunLog) -> Recording:
 def read_probe(path: str, recording: Recording) -> pa.Table:
     """A difficulty table from a file, in the order of a recording's prompts.
 
-    Prompts that the file does not have are null. Raises UserError where it has a pass rate of none.
+    Prompts that the file lacks are null. Raises UserError if it has no pass rate of these prompts.
     """
     table = read_scores(path)
     ids = pa.array(recording.prompt_ids, pa.string())

@@ -1,4 +1,4 @@
-"""What every import reader returns: source questions with completions, or with solve rates."""
+"""The results of import readers: source questions with completions, or with solve rates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from tasks.sources.values import value_text
 
 
 class SourceQuestion(NamedTuple):
-    """A question as worded in the source, and its place there; `answer` is "" where there is none.
+    """A question as worded in the source, and its place there; `answer` is "" if there is none.
 
-    `known_id` is the source's own id of the prompt; with an empty question nothing else is known.
+    `known_id` is the source's own id of the prompt; with an empty question, only the id is known.
     """
 
     place: str
@@ -50,11 +50,11 @@ Records = list[CompletionRecord] | list[SolveRateRecord]
 
 @dataclass(frozen=True)
 class Hints:
-    """What a file may leave open.
+    """Data that a file may leave open.
 
     `rate` is the column of solve rates, `samples` their number of samples or its column, and
     `model` one of the rated models. `question`, `answer`, `completions`, `prompt_id` and
-    `successes`, which replaces a rate, are columns, or values inside them
+    `successes` (which replaces a rate) are columns, or values inside columns
     (`reward_model.ground_truth`).
     """
 
@@ -66,12 +66,12 @@ class Hints:
     answer: str | None = None
     completions: str | None = None
     prompt_id: str | None = None
-    letters: bool = False  # the marker's: choices in columns of their own are asked
-    unwrap: bool = False  # the task's: questions are taken out of chat templates
+    letters: bool = False  # of the marker: choices in separate columns are asked
+    unwrap: bool = False  # of the task: questions are taken out of chat templates
 
     @property
     def columns(self) -> dict[str, str]:
-        """The named columns of texts, ids and counts, by what they hold."""
+        """The named columns of texts, ids and counts, by their content."""
         names = ("question", "answer", "completions", "prompt_id", "samples", "successes")
         return {name: value for name in names if isinstance(value := getattr(self, name), str)}
 
@@ -79,16 +79,16 @@ class Hints:
 def source_question(
     row: Row, place: str, question: Any, answer: Any, notes: Notes
 ) -> SourceQuestion | None:
-    """The question of a row, or None, with a note, where it has neither question nor known id.
+    """The question of a row, or None, with a note, if it has neither question nor known id.
 
-    Raises TaskError where one of the two is an object or a list.
+    Raises TaskError if either is an object or a list.
     """
     known_id, tier = row.get("prompt_id"), row.get("tier")
     known_id = known_id if isinstance(known_id, str) and known_id else None
     texts = []
     for name, value in (("question", question), ("answer", answer)):
         if isinstance(value, Mapping | list):
-            raise TaskError(f"{place}: the {name} is {value!r:.60}: write a text")
+            raise TaskError(f"{place}: the {name} is {value!r:.60}: write text")
         texts.append("" if value is None or value != value else str(value))
     if not texts[0].strip():
         if known_id is None:
@@ -101,7 +101,7 @@ def source_question(
 
 
 def last_message(messages: Any, role: str) -> str:
-    """The text of the last message of a role; a plain text counts as such a message."""
+    """The text of the last message of a role; plain text counts as such a message."""
     if isinstance(messages, str):
         return messages
     for message in reversed(messages if isinstance(messages, Sequence) else []):
@@ -111,7 +111,7 @@ def last_message(messages: Any, role: str) -> str:
 
 
 def chat_question(value: Any, place: str, notes: Notes) -> Any:
-    """The last user message of a chat, whose other messages are noted; any other value as it is."""
+    """The last user message of a chat, with a note on other messages; other values unchanged."""
     if not is_chat(value):
         return value
     chat = read_chat(value)
@@ -120,7 +120,7 @@ def chat_question(value: Any, place: str, notes: Notes) -> Any:
 
 
 def first_answer(answer: Any, place: str, notes: Notes) -> Any:
-    """The first of a list of answers, which is noted; any other value as it is."""
+    """The first of a list of answers, with a note; any other value unchanged."""
     if not isinstance(answer, list):
         return answer
     if len(answer) > 1:

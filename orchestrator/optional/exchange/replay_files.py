@@ -1,4 +1,4 @@
-"""`decile replay`: recordings in files, and the policies to ask."""
+"""`decile replay`: recordings in files, and the policies to replay."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,8 +37,8 @@ def replay_logs(
 ) -> list[Replay]:
     """The runs of these logs, with what each policy would have chosen.
 
-    written: policies, each a name or {name: options}; none: all static ones that can choose by such
-    a log. online: also all online ones. Raises UserError, TaskError or PolicyError.
+    written: policies, each a name or {name: options}; empty: all static policies that can choose by
+    such a log. online: also all online policies. Raises UserError, TaskError or PolicyError.
     """
     named = [*map(policy_parts_of, written)]
     static = [policy_of(*parts) for parts in named if not is_online(find_policy(parts[0]))]
@@ -68,9 +68,9 @@ def replay_logs(
 
 
 def probed_part(run: Recording, probe: str) -> tuple[Recording, pa.Table]:
-    """The prompts whose pass rate a probe knows, and its rows of them.
+    """The prompts with a pass rate in a probe, and their rows of the probe.
 
-    Nothing says how a policy would choose among the others, so that the pool is without them.
+    A policy's choice among the others is unknown, so the pool excludes them.
     """
     table = read_probe(probe, run)
     known = table["pass_rate"].is_valid().to_numpy()
@@ -78,7 +78,7 @@ def probed_part(run: Recording, probe: str) -> tuple[Recording, pa.Table]:
         return run, table
     note = (
         f"{probe} has no pass rate of {counted(int((~known).sum()), 'prompt')} of the "
-        f"{len(known):,}, which are left out"
+        f"{len(known):,}; they are left out"
     )
     rows = run.rows
     if groups := run.groups_in_rows(~known):
@@ -91,7 +91,7 @@ def probed_part(run: Recording, probe: str) -> tuple[Recording, pa.Table]:
 
 
 def with_late_visits(run: Recording) -> Recording:
-    """The recording, with what it says of the visits that too few prompts have to be counted."""
+    """The recording, with a note on visits that do not count because too few prompts have them."""
     late = int((run.marked[:, run.visits :] > 0).sum())
     if not late:
         return run
@@ -103,7 +103,7 @@ def with_late_visits(run: Recording) -> Recording:
 
 
 def check_visits(run: Recording, looks: int) -> None:
-    """Raise UserError unless prompts have visits after those that a choice rests on."""
+    """Raise UserError unless prompts have visits after those that a choice is based on."""
     if run.visits > looks:
         return
     present = [*(run.marked > 0).mean(axis=0).tolist(), 0.0]
@@ -132,7 +132,7 @@ def policy_parts_of(written: str | Mapping[str, Any]) -> tuple[str, dict[str, An
 
 
 def title(name: str, options: Mapping[str, Any]) -> str:
-    """A policy with its options, as tables name it."""
+    """A policy with its options, as shown in tables."""
     return " ".join([name, *(f"{option} {value}" for option, value in options.items())])
 
 
@@ -142,7 +142,7 @@ def policy_of(name: str, options: Mapping[str, Any]) -> Policy:
 
 
 def online_policy(name: str, options: Mapping[str, Any]) -> Build:
-    """What builds the online policy of that name, once built. Raises PolicyError."""
+    """A function that builds the online policy of that name; tried once. Raises PolicyError."""
 
     def build() -> BuiltOnlinePolicy:
         return BuiltOnlinePolicy(title(name, options), get_online_policy(name, **options))
@@ -158,6 +158,6 @@ def default_policies() -> list[Policy]:
         if not is_online(find_policy(name)):
             try:
                 policies.append(policy_of(name, {}))
-            except PolicyError:  # it needs options, which nobody has written
+            except PolicyError:  # it needs options, which were not given
                 continue
     return policies

@@ -1,4 +1,4 @@
-"""The order of an exported file, for trainers whose only curriculum is the order of the rows."""
+"""The order of an exported file, for trainers whose only curriculum is the order of rows."""
 
 import re
 from typing import NamedTuple
@@ -13,13 +13,13 @@ from tasks.prompt_table import PromptTable
 
 ORDERS = ("easy", "hard", "random", "learnable")
 SPREADS = ("source", "tier", "band")
-DEVIATION = 0.1  # of pass rates around the moving mean: that of the estimate from 16 samples
+DEVIATION = 0.1  # of pass rates around the moving mean: as of an estimate from 16 samples
 
 
 class RowOrder(NamedTuple):
-    """How rows are ordered, and which column's values every part of the file has in equal shares.
+    """The order of rows, and the column whose values have equal shares in every part of the file.
 
-    name: of ORDERS, or `gaussian:FROM:TO`, whose mean pass rate moves from one to the other.
+    name: one of ORDERS, or `gaussian:FROM:TO`: the mean pass rate moves from FROM to TO.
     """
 
     name: str = ""
@@ -51,7 +51,7 @@ class RowOrder(NamedTuple):
         """The subset (schema SUBSET) in this order; its `rank` is then the place in the file.
 
         Without a name and a spread, both are the policy's. Rows without a pass rate come last,
-        except in the order random. Raises UserError where the column to spread by is empty.
+        except in the order random. Raises UserError if the column to spread by is empty.
         """
         subset = subset.sort_by("rank")
         if not self.name and not self.spread:
@@ -73,7 +73,7 @@ class RowOrder(NamedTuple):
         return ordered.set_column(ordered.schema.get_field_index("rank"), "rank", ranks)
 
     def _parts(self, subset: pa.Table, prompts: PromptTable) -> np.ndarray:
-        """[rows]: which value of the column to spread by each row has, as a number."""
+        """[rows]: each row's value in the column to spread by, as a number."""
         if self.spread == "band":
             return band_of(subset)
         values = prompts.column(self.spread).take(prompts.rows_of(subset["prompt_id"]))
@@ -89,8 +89,8 @@ class RowOrder(NamedTuple):
 def _moving(rates: np.ndarray, means: tuple[float, float], rng: np.random.Generator) -> np.ndarray:
     """[rows]: positions in an order in which the mean pass rate moves evenly.
 
-    A row comes when the mean is at its rate, give or take DEVIATION; rates beyond the ends count as
-    the ends.
+    A row's position is where the mean is at its rate, plus or minus DEVIATION; rates beyond the
+    ends count as the ends.
     """
     length = means[1] - means[0]
     due = np.clip((rates - means[0]) / length, 0, 1)

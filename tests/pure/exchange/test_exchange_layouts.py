@@ -49,7 +49,7 @@ def test_a_named_layout_has_to_fit(tmp_path: Path) -> None:
 
 
 def test_a_source_without_rows_is_refused(tmp_path: Path) -> None:
-    assert "holds no rows" in refusal(tmp_path, [], TASK)
+    assert "has no rows" in refusal(tmp_path, [], TASK)
     row = {"question": "2+2", "answer": None, "completion": RIGHT}
     assert "1 row dropped: no answer (line 1)" in refusal(tmp_path, [row], TASK)
     (tmp_path / "x.json").write_text("{}")

@@ -151,7 +151,7 @@ def test_errors_scores_attachments_and_choices_of_inspect_are_read(
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
-        ([], "holds no samples"),
+        ([], "has no samples"),
         ([["x"]], "inspect_ai"),
         ([{"input": "2+2?"}], "input and target"),
         (["{"], "samples/1_epoch_1.json: invalid JSON"),
@@ -264,7 +264,7 @@ def test_a_torn_or_swapped_eval_file_is_refused(tmp_path: Path) -> None:
         with suppress(TaskError):
             import_probe(file, None, TASK)
     (tmp_path / "folder.eval").mkdir()
-    with pytest.raises(TaskError, match=r"folder\.eval holds no results\.json"):
+    with pytest.raises(TaskError, match=r"folder\.eval has no results\.json"):
         import_probe(tmp_path / "folder.eval", None, TASK)
     with pytest.raises(TaskError, match="does not exist"):
         import_probe(tmp_path / "no.eval", None, TASK)

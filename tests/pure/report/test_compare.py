@@ -341,17 +341,17 @@ def test_results_that_cannot_be_paired_are_refused(tmp_path: Path) -> None:
 
     assert "A B" in refused({"a": a})
     assert "share no question" in against([{**r, "id": f"x{r['id']}"} for r in rows("1100")])
-    assert "question 0 is there twice" in against(rows("1100") + rows("0"))
+    assert "question 0 occurs twice" in against(rows("1100") + rows("0"))
     large = [*rows("1"), {"id": 1, "correct": 1.5}]
     assert "b.jsonl:2: correct is 1.5" in against(large)
     twice = rows("11", sample=0) + rows("1", sample=1) + rows("0", sample=1)
-    assert "question 0 is there twice" in against(twice)
-    assert "question 0 is there twice" in against(rows("1", sample=0) + rows("1", sample=None))
+    assert "question 0 occurs twice" in against(twice)
+    assert "question 0 occurs twice" in against(rows("1", sample=0) + rows("1", sample=None))
     assert "b.jsonl:1: correct is 'maybe'" in against([{"id": 1, "correct": "maybe"}])
     assert "b.jsonl:1: id is empty" in against([{"id": None, "correct": True}])
     assert "no question" in against(rows("----"))
     assert "(m1, m2)" in against(rows("11", model="m1") + rows("11", model="m2"))
-    assert "holds no rows" in against([])
+    assert "has no rows" in against([])
     assert "does not exist" in refused({"a": a, "b": tmp_path / "none.jsonl"})
     assert "matches no file" in refused({"a": a, "b": str(tmp_path / "none*.jsonl")})
     (tmp_path / "link.jsonl").symlink_to(a)
@@ -392,7 +392,7 @@ def test_unfinished_and_mixed_logs_are_refused(tmp_path: Path) -> None:
     assert "(status started)" in refused({"a": good, "b": torn})
     invalid = inspect_log(tmp_path, "b.json", ["C", "I"], invalidated=True)
     assert "invalidated" in refused({"a": good, "b": invalid})
-    assert "holds no samples" in refused({"a": good, "b": inspect_log(tmp_path, "b.json", [])})
+    assert "has no samples" in refused({"a": good, "b": inspect_log(tmp_path, "b.json", [])})
     mixed = [inspect_log(tmp_path, f"b{n}.json", ["C", "I"], task=f"t{n}") for n in (1, 2)]
     assert "task (t1, t2)" in refused({"a": good, "b": mixed})
     models = [inspect_log(tmp_path, f"b{n}.json", ["C", "I"], model=f"m{n}") for n in (1, 2)]

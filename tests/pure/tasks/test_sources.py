@@ -160,10 +160,10 @@ def test_a_missing_folder_or_file_is_named_with_what_to_write(tmp_path: Path) ->
     with refused(tmp_path / "no", SOURCE.advice):
         read_rows(SOURCE, str(tmp_path / "no"))
     write(tmp_path / "test.jsonl", ROWS)
-    with refused(f"{tmp_path} holds no train", *SUFFIXES):
+    with refused(f"{tmp_path} has no train", *SUFFIXES):
         read_rows(SOURCE, str(tmp_path))
     write(tmp_path / "easy" / "train-00000-of-00001.parquet", ROWS)  # and hard is not there
-    with refused(f"{tmp_path} holds no train"):
+    with refused(f"{tmp_path} has no train"):
         read_rows(SOURCE, str(tmp_path))
     with refused(tmp_path / "a.jsonl"):
         read_file(tmp_path / "a.jsonl", [])
@@ -204,7 +204,7 @@ def test_the_hub_is_not_read_without_a_commit(
 def test_rows_of_the_hub_are_checked_like_those_of_files(hub: list[tuple[object, ...]]) -> None:
     with refused(f"someone/sums@{PIN} row 1 has no column 'level': write one of question, answer"):
         read_rows(replace(SOURCE, columns=("level",)), None)
-    with refused("holds 2 rows; the official number is 3"):
+    with refused("has 2 rows; the official number is 3"):
         hub.clear()
         read_rows(replace(SOURCE, count=3), None)
 
