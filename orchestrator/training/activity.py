@@ -1,4 +1,4 @@
-"""What a trial reports: every update, and what it is at between two.
+"""What a trial reports: every update, and its current activity between updates.
 
 A large model's evaluation takes minutes.
 """
@@ -14,9 +14,9 @@ ACTIVITY_SECONDS = 5.0  # between two reports, and after an update's
 
 
 class UpdateReport(TypedDict):
-    """After an update: metrics by their names in MLflow, a `Tally` as a dict, what else happened.
+    """After an update: metrics by their names in MLflow, a `Tally` as a dict, further events.
 
-    Update 0 says, without groups, why none has begun.
+    A report for update 0 has no groups; it explains why no update has begun.
     """
 
     update: int
@@ -26,7 +26,7 @@ class UpdateReport(TypedDict):
 
 
 class ActivityReport(TypedDict):
-    """How much of what a trial does is done."""
+    """The progress of a trial's current activity."""
 
     activity: str
     done: int
@@ -37,18 +37,18 @@ Report = Callable[[UpdateReport | ActivityReport], None]
 
 
 class Activity:
-    """Reports how far a trial is with what it does, from time to time.
+    """Periodically reports the progress of a trial's current activity.
 
-    Without `report`, as for one of several workers, whose reports would wait for each other,
-    nothing is.
+    Without `report` nothing is reported. Workers of a group have none, because their reports would
+    wait for each other.
     """
 
     def __init__(self, report: Report | None) -> None:
         self._report, self._reported = report, time.monotonic()
-        self._unfinished = ""  # what was reported last, if it was not done by then
+        self._unfinished = ""  # the last reported activity, if it was unfinished
 
     def __call__(self, activity: str, done: int, total: int) -> None:
-        """So much of it is done. Its end is reported at once if a part of it was."""
+        """`done` of `total` is done. The end is reported at once if a part was reported."""
         ends = done >= total and activity == self._unfinished
         if self._report and (ends or time.monotonic() - self._reported >= ACTIVITY_SECONDS):
             self._report({"activity": activity, "done": min(done, total), "total": total})
@@ -56,11 +56,11 @@ class Activity:
             self._unfinished = activity if done < total else ""
 
     def reported(self) -> None:
-        """The trial has reported something else."""
+        """The trial has sent a different report."""
         self._reported, self._unfinished = time.monotonic(), ""
 
     def listener(self, activity: str, total: int) -> Listener:
-        """Reports how many of so many completions have ended."""
+        """Reports how many of `total` completions have ended."""
         ended = 0
 
         def on_ended(more: int) -> None:

@@ -1,6 +1,6 @@
-"""The folder of one cell in a store: how far the cell has come, and what it has stored.
+"""The folder of one cell in a store: the cell's state and its stored files.
 
-No other module decides the state of a cell, or finds its files by their names.
+Only this module determines the state of a cell and the names of its files.
 """
 
 import logging
@@ -25,10 +25,10 @@ from orchestrator.training.cell_paths import CELLS, RESULT, is_cell
 
 logger = logging.getLogger(__name__)
 
-STARTED = "cell.json"  # what the cell is, written when its first trial starts
-MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
-LEDGER = "ledger.json"  # what the cell consumed; of a finished cell, a copy of a part of RESULT
-README = "README.md"  # of a finished cell, for those who load the adapter
+STARTED = "cell.json"  # the cell's settings, written when its first trial starts
+MANIFEST = "decile.json"  # written last into a checkpoint; completes it
+LEDGER = "ledger.json"  # the cell's consumption; in a finished cell, a copy of part of RESULT
+README = "README.md"  # of a finished cell, for users of the adapter
 MICRO_BATCH = "micro_batch.json"  # the size that fitted this machine's memory
 TABLES = {"groups": GROUPS, "evaluations": EVALUATIONS, "log": LOG}  # of a cell or a checkpoint
 DISCARDED = "discarded"  # groups that an online policy drew and did not train on, schema GROUPS
@@ -39,7 +39,7 @@ ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after
 
 
 class CellState(StrEnum):
-    """How far a cell has come."""
+    """The state of a cell."""
 
     PENDING = "pending"
     """No trial has started it."""
@@ -57,10 +57,10 @@ class CellState(StrEnum):
 
 
 class Progress(TypedDict):
-    """What the manifest of a checkpoint says besides the files.
+    """The content of a checkpoint's manifest besides the files.
 
-    `base_weights`: not in files of earlier versions; `peaks_gib`: where a GPU measured them;
-    `start_seconds`: of a finished cell.
+    base_weights: missing in files of earlier versions. peaks_gib: only with a GPU. start_seconds:
+    only of a finished cell.
     """
 
     seconds: float
@@ -72,9 +72,9 @@ class Progress(TypedDict):
 
 
 class Checkpoint(NamedTuple):
-    """What Decile writes into a checkpoint.
+    """Decile's part of a checkpoint.
 
-    Tables by their names in TABLES, and DISCARDED and REFRESHED.
+    tables: by their names in TABLES, and DISCARDED and REFRESHED.
     """
 
     update: int
@@ -83,16 +83,16 @@ class Checkpoint(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What a finished cell has stored; tables as in a checkpoint."""
+    """The stored result of a finished cell; tables as in a checkpoint."""
 
     result: Result
     tables: dict[str, pa.Table]
 
 
 class CellFolder:
-    """What is stored of one cell. Every call reads: trials may write to it at any time.
+    """The stored files of one cell. Every call reads them, since trials may write at any time.
 
-    A file that is damaged or missing reads like one that was never written, and is logged.
+    A damaged or missing file is logged and treated as if it was never written.
     """
 
     def __init__(self, store: Store, cell_id: str) -> None:
@@ -107,16 +107,16 @@ class CellFolder:
 
     @classmethod
     def at(cls, folder: Path) -> Self | None:
-        """A local folder as that of a cell; None if it lies elsewhere than cells do."""
+        """The cell of a local folder; None if the folder is not where cells are."""
         if not is_cell(folder):
             return None
         path = folder.resolve()
         return cls(Store(str(path.parents[1])), path.name)
 
     def state(self, cell: Cell) -> CellState:
-        """How far `cell`, whose folder this is, has come.
+        """The state of `cell`, which has this folder.
 
-        Costs up to four requests to the store, of a trained one ten.
+        Takes up to four requests to the store; ten for a trained cell.
         """
         if self.result() is not None:
             return CellState.FINISHED
@@ -130,7 +130,7 @@ class CellFolder:
         return self.store.local and is_held(Path(self.store.path(self.place)))
 
     def settings(self) -> Cell | None:
-        """The cell as a sweep started it; also None for a version with other settings."""
+        """The cell as a sweep started it; None also for a version with different settings."""
         stored = self.store.read_json(self.place, STARTED)
         try:
             return None if stored is None else Cell.model_validate(stored)
@@ -138,11 +138,11 @@ class CellFolder:
             return None
 
     def save_settings(self, cell: Cell) -> None:
-        """Store what the cell is."""
+        """Store the cell's settings."""
         self.store.write_json(cell.model_dump(mode="json"), self.place, STARTED)
 
     def micro_batch(self) -> int | None:
-        """The micro-batch that `save_micro_batch` stored, if one did not fit the memory."""
+        """The micro-batch stored by `save_micro_batch`, if a larger one did not fit the memory."""
         stored = self.store.read_json(self.place, MICRO_BATCH)
         return None if stored is None else int(stored["micro_batch"])
 
@@ -151,9 +151,9 @@ class CellFolder:
         self.store.write_json({"micro_batch": size}, self.place, MICRO_BATCH)
 
     def result(self) -> Result | None:
-        """The result, if the cell is finished and all files that the result lists are sound.
+        """The result, if the cell is finished and all files listed in the result are sound.
 
-        Of the files, only the sizes are compared; `finished` also reads the tables.
+        Only file sizes are compared; `finished` also reads the tables.
         """
         opened = self.store.open_json(self.place, RESULT)
         if opened is None:
@@ -173,7 +173,7 @@ class CellFolder:
         return Finished(result, tables) if result and tables else None
 
     def _result(self, opened: Json) -> Result | None:
-        """The value of a file as the result; None for a version with other fields."""
+        """The value of a file as the result; None for a version with different fields."""
         try:
             return Result.model_validate(opened.value)
         except ValidationError as error:
@@ -183,13 +183,13 @@ class CellFolder:
             return None
 
     def save_result(self, result: Result, files: Mapping[str, FileProof]) -> None:
-        """Finish the cell by its result, which lists `files`, and drop what only training needs."""
+        """Finish the cell with its result, which lists `files`; delete files for training."""
         self.store.write_json(result.as_json(), self.place, RESULT, files=files)
         self.drop_checkpoints()
 
     @staticmethod
     def checkpoint_name(update: int) -> str:
-        """The own name of a checkpoint's folder, in the store and where the trainer writes."""
+        """The name of a checkpoint's folder, in the store and in the trainer's output folder."""
         return f"checkpoint-{update}"
 
     def checkpoint_place(self, update: int) -> str:
@@ -197,7 +197,7 @@ class CellFolder:
         return f"{self.place}/{self.checkpoint_name(update)}"
 
     def checkpoints(self, *, complete: bool = True) -> list[int]:
-        """After which updates there are checkpoints, ascending; `complete`: with a manifest."""
+        """The updates that have checkpoints, ascending; `complete`: only those with a manifest."""
         matches = map(
             re.compile(r"checkpoint-([1-9][0-9]*)").fullmatch, self.store.folders(self.place)
         )
@@ -230,15 +230,15 @@ class CellFolder:
         return None
 
     def last_update(self) -> int:
-        """The update from which it resumes; 0 without a checkpoint. Reads no trainer's file."""
+        """The update that it resumes from; 0 without a checkpoint. Skips the trainer's files."""
         usable = (u for u in reversed(self.checkpoints()) if self.checkpoint(u) is not None)
         return next(usable, 0)
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint of which every file is sound; None to start over.
+        """The newest checkpoint with only sound files; None to start over.
 
-        Newer ones with a manifest fail verification: they are set aside, and logged. A file that
-        the manifest does not list fails, too: the trainer could load it.
+        Newer checkpoints with a manifest that fail verification are set aside and logged. A file
+        that the manifest does not list also fails, because the trainer could load it.
         """
         for update in reversed(self.checkpoints()):
             place = self.checkpoint_place(update)
@@ -266,14 +266,14 @@ class CellFolder:
                 self.store.delete_folder(self.place, name)
 
     def keep_adapter(self, update: int, folder: str = FINAL_ADAPTER) -> dict[str, FileProof]:
-        """Copy the adapter (safetensors and its config) out of a checkpoint to a folder.
+        """Copy the adapter (safetensors and its config) from a checkpoint to a folder.
 
-        Returns the files by name. Raises Unsound, with the checkpoint set aside, where they are not
-        those that its manifest lists.
+        Returns the files by name. If they differ from the manifest, sets the checkpoint aside and
+        raises Unsound.
         """
         checkpoint = self.checkpoint_place(update)
         opened = self.store.open_json(checkpoint, MANIFEST)
-        listed = opened.files if opened else {}  # none while a checkpoint is being completed
+        listed = opened.files if opened else {}  # empty while a checkpoint is being completed
         files = {}
         for file in ADAPTER:
             path = f"{checkpoint}/{file}"
@@ -287,7 +287,7 @@ class CellFolder:
         return files
 
     def copy_adapter(self, other: "CellFolder") -> dict[str, FileProof] | None:
-        """Copy the adapter of another cell, which is finished; None if it fails verification."""
+        """Copy the adapter of another, finished cell; None if it fails verification."""
         opened = self.store.open_json(other.place, RESULT)
         files = {}
         for name in ADAPTER:
@@ -317,7 +317,7 @@ class CellFolder:
         return {path: problem for path, problem in (missing | files).items() if problem}
 
     def evaluations(self) -> dict[int, tuple[pa.Table, float]]:
-        """Update -> its evaluation after training and the seconds that it took; only sound ones."""
+        """Update -> its sound evaluation after training, and the seconds that it took."""
         place, evaluations = f"{self.place}/{EVALUATED}", {}
         for name in self.store.names(place):
             update, _, kind = name.partition(".")
@@ -335,7 +335,7 @@ class CellFolder:
         self.store.write_table(table, place, f"{update}.parquet")
 
     def pending_updates(self, cell: Cell) -> list[int]:
-        """The updates whose adapter was kept and not evaluated yet."""
+        """The updates with an adapter that was kept but not evaluated yet."""
         evaluated = self.evaluations()
         names = self.store.folders(self.place, ADAPTERS)
         kept = sorted(int(name) for name in names if name.isdecimal())
@@ -344,7 +344,7 @@ class CellFolder:
     def lost_updates(self, cell: Cell) -> list[int]:
         """Updates with neither a sound evaluation nor a sound adapter, up to the last checkpoint.
 
-        They can only be evaluated after training again from a checkpoint before them.
+        To evaluate them, training must be repeated from an earlier checkpoint.
         """
         newest = self.checkpoints()[-1:]
         checkpoint = self.checkpoint(newest[0]) if newest else None
@@ -358,8 +358,8 @@ class CellFolder:
     def check(self, unread: str | None = None) -> Iterator[Checked]:
         """Check every file; `unread` as in `check_folder`.
 
-        A folder in training has none to check: the trial verifies what it resumes from, and
-        deletes older checkpoints.
+        A folder in training has no checkpoints to check: the trial verifies the one that it resumes
+        from, and deletes older ones.
         """
         if self.is_training():
             return
@@ -381,9 +381,9 @@ class CellFolder:
             yield checked
 
     def forget_unusable(self, cell: Cell) -> list[str]:
-        """Set aside the checkpoints after an evaluation that cannot be made, and say so.
+        """Set aside the checkpoints after an evaluation that cannot be made; returns notes.
 
-        For the trial that trains the cell, or while none does.
+        Call it in the trial that trains the cell, or while the cell is not in training.
         """
         lost = self.lost_updates(cell)
         if not lost:
@@ -396,7 +396,7 @@ class CellFolder:
 
 
 def cell_state(store: Store, cell: Cell) -> CellState:
-    """How far a cell has come."""
+    """The state of a cell."""
     return CellFolder(store, cell.cell_id).state(cell)
 
 
@@ -409,7 +409,7 @@ def write_tables(store: Store, place: str, tables: Mapping[str, pa.Table]) -> di
 def _read_tables(
     store: Store, place: str, files: Mapping[str, FileProof]
 ) -> dict[str, pa.Table] | None:
-    """The tables of a folder as its manifest lists them.
+    """The tables of a folder that its manifest lists.
 
     None if one is missing or fails verification.
     """

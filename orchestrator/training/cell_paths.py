@@ -1,4 +1,4 @@
-"""Where a storage holds its cells."""
+"""The places of cells in a storage."""
 
 from pathlib import Path
 
@@ -7,5 +7,5 @@ RESULT = "result.json"  # written last of all; the manifest of the cell
 
 
 def is_cell(folder: Path) -> bool:
-    """Whether a local folder lies where the cells of a storage do."""
+    """Whether a local folder is where a storage has its cells."""
     return folder.resolve().parent.name == CELLS

@@ -1,8 +1,8 @@
 """Checkpoints of many cells -> one engine per GPU -> evaluations and results.
 
-Where `evaluate.engine` is set, a trial does not evaluate; it keeps the adapter of every checkpoint
-that is due for evaluation. After training, each actor loads the base model once, swaps in one
-adapter after the other, and the cells are finished. After a kill, the same call does the rest.
+If `evaluate.engine` is set, a trial does not evaluate; it keeps the adapter of every checkpoint
+that is due for evaluation. After training, each actor loads the base model once and swaps in one
+adapter after the other. Then the cells are finished. After a kill, the same call does the rest.
 """
 
 import time
@@ -32,7 +32,7 @@ from orchestrator.training.record import finish_trained
 from orchestrator.training.served_adapters import Server, server_of, unloaded_at_end
 from tasks import TaskError
 
-# Called with (checkpoints evaluated, checkpoints in all, completions of those in progress).
+# Called with (evaluated checkpoints, all checkpoints, completions of those in progress).
 Progress = Callable[[int, int, int], None]
 
 
@@ -43,9 +43,9 @@ def evaluate_trained(
     cluster: Mapping[str, float],
     progress: Progress,
 ) -> Iterator[tuple[Cell, str]]:
-    """Finish trained cells; yields each with the reason where that failed, else an empty text.
+    """Finish trained cells; yields each with the reason for a failure, or an empty text.
 
-    Cells of one model share its actors. Needs the experiment's lease and a connected Ray.
+    Cells of one model share actors. Needs the experiment's lease and a connected Ray.
     """
     label = uuid.uuid4().hex[:16]
     with unloaded_at_end(store, experiment, label, servers_of(cells)):
@@ -63,7 +63,7 @@ def _evaluated(
     progress: Progress,
     label: str,
 ) -> dict[str, str]:
-    """Evaluate what is missing; cell_id -> why that failed. `label`: of adapters on servers."""
+    """Run missing evaluations; cell_id -> reason for a failure. label: of adapters on servers."""
     folders = [CellFolder(store, cell.cell_id) for cell in cells]
     pending = {f.cell_id: f.pending_updates(c) for f, c in zip(folders, cells, strict=True)}
     total = sum(map(len, pending.values()))
@@ -112,7 +112,7 @@ def check_servers(cells: Sequence[Cell]) -> None:
 
 
 class AdapterEngine(NamedTuple):
-    """What evaluates the adapters of some cells; `rank` is the largest of theirs."""
+    """The engine that evaluates the adapters of some cells; `rank` is their largest."""
 
     model: ModelSource
     name: str
@@ -121,7 +121,7 @@ class AdapterEngine(NamedTuple):
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> Self:
-        """The engine of cells that one can evaluate."""
+        """The engine for cells that share one."""
         settings = cells[0].baseline.settings
         own = [(cell.lora["r"], *(cell.lora.get("rank_pattern") or {}).values()) for cell in cells]
         rank = max(1, *(int(rank) for ranks in own for rank in ranks))
@@ -129,7 +129,7 @@ class AdapterEngine(NamedTuple):
 
     def load(self) -> Sampler:
         """The engine with its model."""
-        from orchestrator.sampling import load_sampler  # engines are heavy
+        from orchestrator.sampling import load_sampler  # engines are slow to import
 
         return load_sampler(self.model, self.name, lora_rank=self.rank, engine_args=self.args)
 
@@ -165,8 +165,8 @@ def _base_model(cell: Cell) -> ModelSource:
 class CheckpointActor:
     """One base model in one process; evaluates the adapter of a cell after an update.
 
-    How many completions have ended is reported to the `channel` of `following`, if there is one.
-    On a server, the names of adapters begin with the `label` of this run.
+    The number of ended completions is reported to the `channel` of `following`, if any. On a
+    server, the names of adapters begin with the `label` of this run.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class CheckpointActor:
         self.pools: dict[str, Pool] = {}
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Evaluate one checkpoint; returns which, and why that failed, if it did."""
+        """Evaluate one checkpoint; returns which one, and the reason for a failure, if any."""
         [row] = batch.to_pylist()
         cell = Cell.model_validate_json(row["cell"])
         checkpoint = f"{cell.cell_id}/{row['update']}"

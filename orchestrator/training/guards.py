@@ -1,8 +1,9 @@
-"""Checks of a cell in training whose failure shows in no reward and no loss.
+"""Checks of a cell in training for faults that rewards and loss do not show.
 
-Rollouts of weights that the trainer does not have (TRL issue 5312), an adapter that is applied
-twice or not at all, base weights that move (TRL issue 6688) and prompts that training tokenizes
-otherwise than probes do: each trains something else than the cell describes, and ends it.
+They detect rollouts from weights that the trainer does not have (TRL issue 5312), an adapter that
+is applied twice or not at all, base weights that change (TRL issue 6688), and prompts that training
+tokenizes differently from probes. With each of these, training does not match the cell's
+definition, so the cell ends.
 """
 
 import hashlib
@@ -19,25 +20,25 @@ from orchestrator.sampling.base import Request
 from orchestrator.sampling.transformers import TransformersSampler
 from orchestrator.training.record import CellRecord
 
-LOGP_DIFFERENCE = "sampling/sampling_logp_difference/mean"  # TRL's name, of its log with vLLM
-UPDATES = 3  # in a row above the limit: a mean of few tokens may be above it once
-# Nats per token that rounding makes at most in a mean over tokens: in 16 bits, and where decoder
-# and loss compute in float32, on CPUs.
+LOGP_DIFFERENCE = "sampling/sampling_logp_difference/mean"  # TRL's name in its log with vLLM
+UPDATES = 3  # above the limit in a row; a mean over few tokens may exceed it once
+# The most nats per token from rounding, in a mean over tokens: in 16 bits, and on CPUs, where
+# decoder and loss compute in float32.
 ROUNDING, PRECISE_ROUNDING = 0.02, 1e-3
-FACTOR = 2  # by which rollouts must be closer to another use of the adapter
-PROMPTS = 8  # whose tokens are compared before the first update
+FACTOR = 2  # by which rollouts must be closer to a different use of the adapter
+PROMPTS = 8  # with tokens compared before the first update
 SAMPLE = 64  # numbers of each frozen tensor
 
 
 class UnsoundTraining(PlainError, ValueError):
-    """What trains is not what the cell describes; the cell would fail again in the same way."""
+    """Training does not match the cell's definition; the cell would fail again in the same way."""
 
 
 class Guards:
     """The checks of one execution of a cell.
 
-    Before the first update, prompts must be tokenized as probes do it, and a cell that resumes
-    after update `resumed` must have the base weights of its checkpoint.
+    Before the first update, prompts must be tokenized as in probes, and a cell that resumes after
+    update `resumed` must have the base weights of its checkpoint.
     """
 
     def __init__(
@@ -61,14 +62,14 @@ class Guards:
                 [expected] = sampler.rendered([Request("", messages, [])])
                 check_prompt(trainer.read(messages), expected)
         self.weights = fingerprint(trainer.model)
-        if resumed and not cell.probe.model.load_in_4bit:  # a GPU may round as no CPU does
+        if resumed and not cell.probe.model.load_in_4bit:  # a GPU may round differently from a CPU
             check_base_model(record.base_weights, self.weights, resumed)
         record.base_weights = self.weights
 
     def check_rollouts(self, log: Sequence[Mapping[str, Any]]) -> None:
-        """Raise UnsoundTraining where rollouts were not drawn from the weights that train.
+        """Raise UnsoundTraining if rollouts were not drawn from the weights in training.
 
-        `log` are the rows of the cell's log (schema LOG), up to this update.
+        log: the rows of the cell's log (schema LOG), up to this update.
         """
         by_adapter = self.trainer.by_adapter
         self.trainer.by_adapter = {}
@@ -76,22 +77,22 @@ class Guards:
         check_differences(log, self.limit)
 
     def check_weights(self, update: int) -> None:
-        """Raise UnsoundTraining where the base model's weights are not those of the start."""
+        """Raise UnsoundTraining if the base model's weights have changed since the start."""
         if (now := fingerprint(self.trainer.model)) != self.weights:
             raise UnsoundTraining(
-                f"unsound-weights: after update {update}, the frozen weights of the base model are "
-                f"not those of the start ({self.weights} is now {now}): something merges the "
-                "adapter into them, or casts them. Write rollouts: decile, and no use_vllm or "
+                f"unsound-weights: after update {update}, the frozen weights of the base model "
+                f"have changed since the start ({self.weights} is now {now}): something merges "
+                "the adapter into them, or casts them. Write rollouts: decile, and no use_vllm or "
                 "use_transformers_continuous_batching"
             )
 
 
 def check_differences(log: Sequence[Mapping[str, Any]], limit: float) -> None:
-    """Raise UnsoundTraining where tokens differ by more than `limit` in each of the last updates.
+    """Raise UnsoundTraining if tokens differ by more than `limit` in each of the last updates.
 
     The measure is the mean over tokens of |log-probability when drawn - log-probability in the
-    loss|, of the same weights, in nats: 0.015 where vLLM has them in bfloat16, 0.2 where it has old
-    ones (TRL issue 5312).
+    loss| in nats: 0.015 if vLLM has the same weights in bfloat16, 0.2 if it has outdated ones (TRL
+    issue 5312).
     """
     newest = (row["value"] for row in reversed(log) if row["name"] == LOGP_DIFFERENCE)
     values = [*islice(newest, UPDATES)]
@@ -99,18 +100,18 @@ def check_differences(log: Sequence[Mapping[str, Any]], limit: float) -> None:
         raise UnsoundTraining(
             f"unsound-rollouts: after update {log[-1]['update']}, log-probabilities of tokens that "
             f"were drawn differ from those in the loss by {values[0]:.3g} nats (at most {limit:g} "
-            f"in {UPDATES} updates): rollouts are not drawn from the weights that train. Write "
+            f"in {UPDATES} updates): rollouts are not drawn from the trained weights. Write "
             "rollouts: decile and no use_vllm; or a larger max_logp_difference, if this is the "
             "precision of the engine"
         )
 
 
 def check_adapter(differences: Mapping[str, float], rounding: float, update: int) -> None:
-    """Raise UnsoundTraining where rollouts are explained by another use of the adapter.
+    """Raise UnsoundTraining if a different use of the adapter explains rollouts better.
 
-    `differences` are those of the tokens of some rollouts from the model with its adapter "once",
-    and otherwise (`LiveGroupsTrainer._by_adapter`). Where the adapter has learnt little, all are
-    differences by `rounding`, and any may be the smallest.
+    differences: of the tokens of some rollouts from the model with its adapter applied "once", and
+    in other ways (`LiveGroupsTrainer._by_adapter`). If the adapter has learnt little, all are due
+    to `rounding`, and any may be the smallest.
     """
     own = differences.get("once", 0.0)
     for use, difference in differences.items():
@@ -118,35 +119,35 @@ def check_adapter(differences: Mapping[str, float], rounding: float, update: int
             raise UnsoundTraining(
                 f"unsound-rollouts: the rollouts of update {update} were drawn with the adapter "
                 f"applied {use}: their log-probabilities differ from such a model's by "
-                f"{difference:.2g} nats, and by {own:.2g} from those of the model that trains. "
+                f"{difference:.2g} nats, and from those of the trained model by {own:.2g}. "
                 "Write rollouts: decile and no use_vllm"
             )
 
 
 def check_prompt(ids: Sequence[int], expected: Sequence[int]) -> None:
-    """Raise UnsoundTraining where training reads other tokens of a prompt than probes do."""
+    """Raise UnsoundTraining if training and probes read different tokens of a prompt."""
     if ids == expected:
         return
     pairs = enumerate(zip(ids, expected, strict=False))
     shorter = min(len(ids), len(expected))
     place = next((i for i, (own, other) in pairs if own != other), shorter)
     raise UnsoundTraining(
-        f"unsound-prompts: training reads {counted(len(ids), 'token')} of a prompt of which probes "
+        f"unsound-prompts: training reads {counted(len(ids), 'token')} of a prompt, and probes "
         f"read {len(expected):,}; the first that differs is number {place}. Compare "
         "chat_template_kwargs of the model and of grpo"
     )
 
 
 def check_base_model(stored: str, weights: str, update: int) -> None:
-    """Raise UnsoundTraining where a checkpoint's base model has other weights, of the same type.
+    """Raise UnsoundTraining if a checkpoint's base model has different weights of the same type.
 
-    `stored` is its fingerprint, empty in checkpoints of earlier versions.
+    stored: its fingerprint; empty in checkpoints of earlier versions.
     """
     if stored.partition(":")[0] == weights.partition(":")[0] and stored != weights:
         raise UnsoundTraining(
-            f"unsound-weights: checkpoint-{update} was trained on a base model with other weights "
-            f"({stored}, here {weights}): restore the model's files, or delete the cell's folder "
-            "to train it again"
+            f"unsound-weights: checkpoint-{update} was trained on a base model with different "
+            f"weights ({stored}, here {weights}): restore the model's files, or delete the cell's "
+            "folder to train it again"
         )
 
 

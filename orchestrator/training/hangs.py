@@ -1,4 +1,4 @@
-"""Workers of one cell that wait for each other for too long, as one line."""
+"""Workers of one cell that wait for each other too long, described in one line."""
 
 import re
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from cluster.ray_internals import (
     worker_failures,
 )
 
-NAMED = 2  # workers whose node and process a line names
-GRACE = 120  # seconds after which torch ends what Ray's detector for NCCL has not
-# What torch (gloo, NCCL, the store through which workers meet) and Ray say of a wait without end.
+NAMED = 2  # workers that a line names with node and process
+GRACE = 120  # seconds after which torch ends what Ray's detector for NCCL has not ended
+# Messages of torch (gloo, NCCL, the rendezvous store) and Ray about an endless wait.
 _TIMEOUT = re.compile(
     r"Timed out waiting \d+ ?ms for|[Ww]ait timeout after|Timed out after \d+ seconds waiting for"
     r"|timeout caused pair closure|collective operation time(d )?out|timed out in blocking wait"
@@ -23,19 +23,19 @@ _TIMEOUT = re.compile(
 
 
 class Hang(RuntimeError):
-    """Workers have waited for others for longer than `resources.timeout`."""
+    """Workers have waited for each other longer than `resources.timeout`."""
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether a worker's error is that of a wait for other workers, as far as its text says.
+    """Whether a worker's error is from a wait for other workers, according to its text.
 
-    An error of a file or a network is not: it may be one of the user's own server.
+    Errors of files or networks are not: they may come from the user's own server.
     """
     return not isinstance(error, OSError) and bool(_TIMEOUT.search(str(error)))
 
 
 class GroupWatch:
-    """Why a Ray Train group has failed: `folder` is that of the run, on the driver's node."""
+    """Determines why a Ray Train group has failed. folder: of the run, on the driver's node."""
 
     def __init__(self, folder: Path, function: str, timeout: int, *, nccl: bool) -> None:
         self.folder = folder
@@ -45,12 +45,12 @@ class GroupWatch:
         self.callback: Any = places_callback(self.file, function)
 
     def hang(self, error: BaseException) -> Hang | None:
-        """The hang that an error of the group is; None for any other error."""
+        """The hang behind an error of the group; None for other errors."""
         failures = worker_failures(error)
         places = places_of_nccl(self.folder)
         if not places:
             quiet, places = read_places(self.file)
-            # A wait in NCCL ends the process, after this time.
+            # A wait in NCCL ends the process after this time.
             died = self.nccl and quiet > self.timeout
             if not failures:  # before they run
                 if not is_timeout(error):
@@ -64,21 +64,21 @@ class GroupWatch:
 
 
 def hang_line(places: Sequence[WorkerPlace], timeout: int) -> str:
-    """Which workers waited, for which, and what to do."""
-    remedy = "if it was at work, raise resources.timeout"
+    """Which workers waited for which, and what to do."""
+    remedy = "was making progress, increase resources.timeout"
     waiting = [place for place in places if place.failed or place.waits]
     others = [place for place in places if not (place.failed or place.waits)]
-    if not others:  # all that have not failed are in some exchange, if any is left
+    if not others:  # all that have not failed are in an exchange, if any
         waiting = [place for place in places if place.failed]
         others = [place for place in places if not place.failed]
     if not others:
-        return f"all workers waited {timeout} s for each other: {remedy}"
+        return f"all workers timed out after {timeout} s waiting for each other: if one {remedy}"
     which = _named(others)
     if not others[0].line and not others[0].stack:
-        which += ", which does not answer"
+        which += ", which does not respond"
     elif others[0].line:
-        which += f" at {others[0].line}"
-    return f"{_named(waiting)} waited {timeout} s for {which}: {remedy}"
+        which += f", which was at {others[0].line}"
+    return f"{_named(waiting)} timed out after {timeout} s waiting for {which}: if it {remedy}"
 
 
 def _named(places: Sequence[WorkerPlace]) -> str:

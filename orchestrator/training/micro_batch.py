@@ -1,8 +1,8 @@
-"""Out of memory: the next try uses a smaller micro-batch and the same effective batch.
+"""Out of memory: the next attempt uses a smaller micro-batch and the same effective batch.
 
 The micro-batch depends on the machine, not on the cell: it is stored next to the cell and is not
 part of its id. Groups, rollouts and updates stay the same; only rounding may differ. Rollouts are
-drawn in parts of their own: see LiveGroupsTrainer.
+drawn in separate parts: see LiveGroupsTrainer.
 """
 
 from typing import Any
@@ -31,16 +31,16 @@ def fitted_grpo(cell: Cell, store: Store) -> dict[str, Any]:
 
 
 def shrink(cell: Cell, store: Store, size: int) -> RuntimeError:
-    """Store a smaller micro-batch for the next attempt; the error to raise.
+    """Store a smaller micro-batch for the next attempt; returns the error to raise.
 
-    `size` is what was tried: whichever workers run out of memory, they agree on the next one.
+    size: the tried one, so that all workers that run out of memory agree on the next one.
     """
     if size == 1:
         return RuntimeError(
             "out of memory with a micro-batch of 1: lower grpo.max_completion_length, or raise "
             "resources.gpus"
         )
-    # The largest proper divisor: half, where that is whole.
+    # The largest proper divisor: half for an even size.
     smaller = next(size // d for d in range(2, size + 1) if size % d == 0)
     CellFolder(store, cell.cell_id).save_micro_batch(smaller)
     return SmallerBatch(f"out of memory with a micro-batch of {size}: {smaller} from here on")

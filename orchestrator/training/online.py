@@ -1,8 +1,8 @@
 """The prompts of each update, chosen by an online policy in place of TRL's data loader.
 
-What a policy knows is rebuilt from the groups that the cell has recorded, which its checkpoints
-hold: a resumed cell chooses what an undisturbed one chooses. Rollouts that a policy discards are
-drawn by Decile's decoder, and marked, before TRL sees the rest.
+A policy's history is rebuilt from the groups that the cell has recorded in its checkpoints, so that
+a resumed cell chooses like an undisturbed one. Rollouts that a policy discards are drawn by
+Decile's decoder and marked before TRL sees the rest.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,13 +24,13 @@ from policies.online import unknown_id
 from tasks.prompt_table import PromptTable
 
 TrainingRow = dict[str, Any]  # of TRL's data set
-COPY = "decile_copy"  # the column that tells rows of a repeated prompt apart, from 0
+COPY = "decile_copy"  # the column that numbers rows of a repeated prompt, from 0
 
 
 class Rollout(NamedTuple):
-    """One rollout: token ids of its prompt and of itself, and TRL's form of its text.
+    """One rollout: token ids of its prompt and of itself, and its text in TRL's form.
 
-    `logprobs` are those of its tokens where vLLM drew it.
+    logprobs: of its tokens, if vLLM drew it.
     """
 
     prompt: list[int]
@@ -53,10 +53,10 @@ Reward = Callable[[int, Sequence[Marked], int], list[Marked]]
 
 
 class Generation(NamedTuple):
-    """The rows of one generation, those of a prompt contiguous, on this worker.
+    """The rows of one generation on this worker; rows of a prompt are contiguous.
 
-    `rollouts` of these rows, and per group of all workers whether to train on it; both are None
-    where TRL draws and all groups are trained on. `sizes` are the rows of each group; None: G.
+    rollouts: of these rows. kept: per group of all workers, whether to train on it. Both are None
+    if TRL draws and all groups are trained on. sizes: rows of each group; None for G each.
     """
 
     rows: list[TrainingRow]
@@ -69,10 +69,9 @@ class Generation(NamedTuple):
 class Chooser:
     """Chooses the prompts of every update, or divides its rollouts among them, or both.
 
-    `prompts` are those of `history`, in its order; `row` makes a prompt a row of TRL's data set;
-    `mark` marks the rollouts that are drawn here, and `reward` adds what training rewards. Without
-    an `online` policy, prompts are those of TRL's loader; without an `allocation`, groups have one
-    size.
+    prompts: those of `history`, in its order. row: converts a prompt to a row of TRL's data set.
+    mark: marks the rollouts that are drawn here. reward: adds the rewards of training. Without an
+    online `policy`, prompts come from TRL's loader; without an `allocation`, groups have one size.
     """
 
     online: PolicyEntry | None
@@ -87,19 +86,19 @@ class Chooser:
 
     def __post_init__(self) -> None:
         self.policy = self.online.build_online() if self.online else None
-        self._known = [0, 0, 0]  # rows of the record that the history has
+        self._known = [0, 0, 0]  # rows of the record that are in the history
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Of the policy's last choices, on the worker that decides; see `policies.composed`."""
+        """Metrics of the policy's last choices, on the deciding worker; see `policies.composed`."""
         return self.policy.metrics if self.policy else {}
 
     def batch(
         self, update: int, rows: int, generate: Generate, loaded: Sequence[TrainingRow] = ()
     ) -> Generation:
-        """The next generation, of `rows` rows on this worker, where TRL's loader has `loaded`.
+        """The next generation, with `rows` rows on this worker; `loaded` are from TRL's loader.
 
-        Raises PolicyError where the policy or the allocation fails, with its place.
+        Raises PolicyError, with its place, if the policy or the allocation fails.
         """
         size = rows * self.workers.count // self.history.group_size
         if self.allocation:
@@ -125,7 +124,7 @@ class Chooser:
             return sum(keep for _, keep in drawn)
 
         self.policy.fill(size, fresh, draw)
-        # TRL's batches have one size: groups that are not trained on fill it, and are masked.
+        # TRL's batches have one size: groups that are not trained on fill it and are masked.
         batch = [*kept, *rest][: size * g]
         rewards = fill_unmarked([each.mark.reward for each in batch], g)
         rows_of_all = [d.row | {"reward": r} for d, r in zip(batch, rewards, strict=True)]
@@ -135,7 +134,7 @@ class Chooser:
     def _allocated(
         self, entry: AllocationEntry, update: int, prompts: PromptTable, generate: Generate
     ) -> Generation:
-        """A generation of these prompts, among which the allocation divides its rollouts."""
+        """A generation with its rollouts divided among these prompts by the allocation."""
         self._learn()
         allocation, g = entry.build(), self.history.group_size
         total = len(prompts) * g * allocation.times
@@ -178,12 +177,12 @@ class Chooser:
         return Generation(rows_of_all, [d.rollout for d in batch], None, sizes)
 
     def choose(self, update: int, size: int, missing: int | None = None) -> PromptTable:
-        """`size` prompts for an update, or further ones for it, which lacks `missing` (or size)."""
+        """`size` prompts for an update, or further ones if it lacks `missing` (default: size)."""
         assert self.policy, "without an online policy, TRL's loader chooses"
         policy = self.policy
         self._learn()
 
-        def decide() -> list[str]:  # by one worker: a user's policy may not be deterministic
+        def decide() -> list[str]:  # by one worker, since a user's policy may not be deterministic
             ids = policy.next_ids(self.history, update, size, missing)
             return [str(prompt_id) for prompt_id in ids.to_pylist()]
 
@@ -200,7 +199,7 @@ class Chooser:
         return self.prompts.take(rows)
 
     def _learn(self) -> None:
-        """Add to the history what was recorded since the last choice."""
+        """Add the groups recorded since the last choice to the history."""
         lists = (self.groups.refreshed or [], self.groups.rows, self.groups.discarded or [])
         new = [
             (row["update"], number > 0, row["prompt_id"], row["outcomes"])
@@ -208,8 +207,8 @@ class Chooser:
             for row in rows[n:]
         ]
         self._known = [len(rows) for rows in lists]
-        # All of an earlier execution come at once; a refresh comes before the groups of its update,
-        # and a group may be trained on in part.
+        # All groups of an earlier execution come at once. A refresh comes before the groups of its
+        # update. A group may be trained on in part.
         counts: dict[tuple[int, bool, str], list[int]] = {}
         for update, of_groups, prompt_id, outcomes in sorted(new, key=lambda each: each[:2]):
             count = counts.setdefault((update, of_groups, prompt_id), [0, 0])
@@ -229,7 +228,7 @@ class Chooser:
     def _draw(
         self, update: int, prompts: PromptTable, generate: Generate
     ) -> list[tuple[list[Drawn], bool]]:
-        """A group of rollouts for each prompt, recorded, and whether it is kept."""
+        """A recorded group of rollouts for each prompt, and whether it is kept."""
         g = self.history.group_size
         own = self._own(self._rows(prompts))
         rollouts = generate(own)

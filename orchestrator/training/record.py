@@ -1,13 +1,13 @@
-"""What a trial has measured so far, and how it survives a kill.
+"""A trial's measurements so far, and how they survive a kill.
 
 The record (groups, evaluations, trainer log, ledger) is written into each checkpoint after the
-trainer's own files, its manifest last, which lists them all: a checkpoint without a manifest, or
-with a file that fails verification, is not used, but the one before it. At the end the same tables
-move to the cell's folder, and `result.json` is written last of all: a cell is finished when that
-file exists.
+trainer's own files. A manifest that lists all files is written last. If a checkpoint lacks its
+manifest, or a file fails verification, the previous checkpoint is used. At the end the same tables
+move to the cell's folder, and `result.json` is written last: a cell is finished once that file
+exists.
 
-The ledger, what a cell consumed, is counted while it trains and from the stored tables at the end:
-the two agree, and `report/fairness.py` compares those of the cells.
+The ledger, the cell's consumption, is counted during training, and again from the stored tables at
+the end; both agree. `report/fairness.py` compares the ledgers of cells.
 """
 
 import importlib.metadata
@@ -51,11 +51,11 @@ from orchestrator.training.cell_folder import (
     write_tables,
 )
 
-OF_CHOICES = ("gate", "stratum")  # how names of the log begin that are not TRL's own
+OF_CHOICES = ("gate", "stratum")  # prefixes of names in the log that are not TRL's own
 
 
 class LogRow(TypedDict):
-    """A number that TRL logged after an update (schema LOG), its own or of a policy's choices."""
+    """A number that TRL logged after an update (schema LOG): its own, or of a policy's choices."""
 
     update: int
     name: str
@@ -63,25 +63,23 @@ class LogRow(TypedDict):
 
 
 def logged_name(row: LogRow) -> str:
-    """The name in MLflow: train/… for what a policy has chosen, trl/… for TRL's own."""
+    """The name in MLflow: train/… for choices of a policy, trl/… for TRL's own."""
     return f"{'train' if row['name'].startswith(OF_CHOICES) else 'trl'}/{row['name']}"
 
 
 class LedgerEntries(TypedDict):
-    """What a cell has consumed so far; entries that not every cell has are left out.
+    """A cell's consumption so far; optional entries may be missing.
 
-    Where groups were discarded, or trained on in part, rollouts and tokens include theirs, and
-    prompts and kinds of groups do not; likewise where prompts were refreshed, that is, probed again
-    during training.
+    Rollouts and tokens include those of groups that were discarded or trained on in part, and of
+    refreshes (prompts probed again during training). Prompts and kinds of groups do not.
     """
 
     prompts: int
     """Distinct ones trained on."""
     labels: int
-    """Gold answers that selection and training have used, each once: all of the pool where the
-    choice of the subset reads them, or as many as the policy's option `labels` shows it; else those
-    of the subset, which are bought with it, or of the prompts drawn so far
-    (`Cell.labels_before`)."""
+    """Gold answers that selection and training have used, each counted once: all of the pool if the
+    choice of the subset reads them, or as many as the policy's option `labels` allows; else those
+    of the subset, or of the prompts drawn so far (`Cell.labels_before`)."""
     epochs: float
     """Passes over the subset."""
     rollouts: int
@@ -91,7 +89,7 @@ class LedgerEntries(TypedDict):
     live_tokens: int
     """Generated in live groups."""
     truncated_tokens: int
-    """Of completions cut without an answer."""
+    """Tokens of completions that were cut without an answer."""
     updates: int
     """Of the optimiser."""
     live: int
@@ -100,20 +98,20 @@ class LedgerEntries(TypedDict):
     all_wrong: int
     unmarked: int
     all_wrong_truncated: int
-    """All-wrong groups of which at least half of the completions were cut."""
+    """All-wrong groups with at least half of the completions cut."""
     kl_only_updates: int
-    """Those without a live group while beta > 0 pulls towards the base model."""
+    """Updates without a live group, with beta > 0 pulling towards the base model."""
     seconds: float
     """Of training, without evaluations."""
     gpu_seconds: float
     """Over all workers."""
     smallest_group: NotRequired[int]
-    """Where an allocation divides an update's rollouts: the sizes of groups trained on."""
+    """Sizes of the groups trained on, if an allocation divides an update's rollouts."""
     largest_group: NotRequired[int]
     rewarded: NotRequired[int]
-    """Where rewards are not correctness: groups whose rewards differ."""
+    """Groups with different rewards, if rewards are not correctness."""
     phantom: NotRequired[int]
-    """Those of them whose correctness does not."""
+    """Those of them with equal correctness."""
     discarded: NotRequired[int]
     """Groups that were discarded, or trained on in part."""
     discarded_live: NotRequired[int]
@@ -125,7 +123,7 @@ class LedgerEntries(TypedDict):
     refreshed_rollouts: NotRequired[int]
     refreshed_tokens: NotRequired[int]
     turns: NotRequired[int]
-    """Of the model, in tasks of several turns."""
+    """Turns of the model, in multi-turn tasks."""
     tool_calls: NotRequired[int]
     tool_errors: NotRequired[int]
     """Calls answered with an error."""
@@ -139,7 +137,7 @@ def ledger(
 ) -> LedgerEntries:
     """The ledger of a cell from its groups so far and its log (rows of update, name, value).
 
-    `size` is the number of prompts in its subset, which may be smaller than the budget.
+    size: prompts in its subset, which may be smaller than the budget.
     """
     counts = total(groups.tallies.values())
     lost = total(groups.discarded_tallies.values())
@@ -199,7 +197,7 @@ def pulls_to_base(cell: Cell) -> bool:
 
 
 def _kl_only(tallies: Mapping[int, Tally], updates: int) -> int:
-    """Updates without a live group; those that reuse an earlier generation share its groups."""
+    """Updates without a live group; updates that reuse a generation share its groups."""
     starts = sorted(tallies)
     ends = [*starts[1:], updates + 1]
     return sum(
@@ -222,8 +220,8 @@ A LoRA adapter for `{base}`, trained with GRPO on {prompts} of `{dataset}` that 
 | cell | `{cell_id}` |
 | versions | {versions} |
 
-One training seed proves little: the report of the sweep (`decile report`) has intervals and says
-which differences hold.
+One training seed proves little: the report of the sweep (`decile report`) has intervals, and states
+which differences are significant.
 
 ## Load
 
@@ -249,7 +247,7 @@ model = PeftModel.from_pretrained(base, "adapter")  # this folder
 
 
 def model_card(cell: Cell, result: Result) -> str:
-    """Markdown: what was trained, on what, with which result, and how to load it."""
+    """Markdown: the adapter's model, data and results, and how to load it."""
     model = cell.probe.model
     on_hub = model.revision is not None
     return CARD.format(
@@ -273,7 +271,7 @@ def model_card(cell: Cell, result: Result) -> str:
 
 
 def recorded_groups(tables: Mapping[str, pa.Table]) -> GroupRecorder:
-    """The groups of a cell's stored tables, by their names."""
+    """The groups in a cell's stored tables; `tables` are by name."""
     lists = (
         tables[name].to_pylist() if name in tables else None for name in (DISCARDED, REFRESHED)
     )
@@ -281,7 +279,7 @@ def recorded_groups(tables: Mapping[str, pa.Table]) -> GroupRecorder:
 
 
 def with_label_count(cell: Cell, result: Result, tables: Mapping[str, pa.Table]) -> Result:
-    """A finished cell's result, with the labels in its ledger that earlier versions left out."""
+    """A finished cell's result, with the ledger entry `labels` that earlier versions left out."""
     if result.ledger.get("labels") is not None:
         return result
     before = cell.labels_before(result.size)
@@ -291,7 +289,7 @@ def with_label_count(cell: Cell, result: Result, tables: Mapping[str, pa.Table])
 
 @dataclass
 class CellRecord:
-    """Everything that a trial measures."""
+    """All measurements of a trial."""
 
     groups: GroupRecorder = field(default_factory=GroupRecorder)
     evaluations: pa.Table = field(default_factory=lambda: EVALUATIONS.empty_table())
@@ -300,7 +298,7 @@ class CellRecord:
     evaluation_seconds: float = 0.0
     peak_gib: float = 0.0  # of GPU memory, on the first worker; 0 on a CPU
     base_weights: str = ""  # their fingerprint (`guards.fingerprint`)
-    peaks_gib: dict[Phase, float] = field(default_factory=dict)  # of it, allocated in each phase
+    peaks_gib: dict[Phase, float] = field(default_factory=dict)  # allocated, by phase
     start_seconds: float = 0.0  # loading libraries, model and data, in the last execution
 
     @classmethod
@@ -343,11 +341,11 @@ class CellRecord:
         }
 
     def ledger(self, cell: Cell, size: int) -> LedgerEntries:
-        """What the cell, with a subset of `size`, consumed, recounted from the recorded groups."""
+        """The cell's consumption with a subset of `size`, recounted from the recorded groups."""
         return ledger(cell, size, recorded_groups(self.tables()), self.log, self.seconds)
 
     def running_ledger(self, cell: Cell, size: int) -> LedgerEntries:
-        """The same from counts that are kept while recording, without tables."""
+        """The same from counts kept while recording, without tables."""
         return ledger(cell, size, self.groups, self.log, self.seconds)
 
     def save(
@@ -360,7 +358,7 @@ class CellRecord:
     ) -> None:
         """Write the record into the checkpoint of `update`; the manifest comes last.
 
-        `spent` is the ledger so far; `files` are those that the trainer has written.
+        spent: the ledger so far. files: those that the trainer has written.
         """
         place = CellFolder(store, cell_id).checkpoint_place(update)
         written = {name: proof for name, proof in (files or {}).items() if name != MANIFEST}
@@ -413,11 +411,11 @@ def result_of(
 
 
 def timing(record: CellRecord) -> dict[str, Any]:
-    """What, besides the ledger, is needed to estimate cost and memory of similar cells.
+    """Measurements besides the ledger that cost and memory estimates of similar cells need.
 
-    decode_steps: the longest completion of every generation, summed; answers and answer_tokens:
-    completions of the evaluations of trained weights, `evaluations` in number; peak_gib: of GPU
-    memory, reserved; peaks_gib: of it, allocated, by phase, where there is a GPU.
+    decode_steps: sum over generations of the longest completion. evaluations: number of evaluations
+    of trained weights; answers and answer_tokens: their completions. peak_gib: reserved GPU memory.
+    peaks_gib: allocated GPU memory by phase, if there is a GPU.
     """
     trained = record.evaluations.filter(pc.greater(record.evaluations["update"], 0))
     longest = [row["value"] for row in record.log if row["name"] == "completions/max_length"]
@@ -444,8 +442,8 @@ def finish(
 ) -> None:
     """Move a finished cell's record to its folder, `result.json` last, and drop its checkpoints.
 
-    The result lists the tables and the files of the `adapter`; `same_as` is the cell whose they
-    are, where that is another one.
+    The result lists the tables and the files of the `adapter`. same_as: the cell that they were
+    copied from, if any.
     """
     folder = CellFolder(store, cell.cell_id)
     files = {f"{FINAL_ADAPTER}/{name}": proof for name, proof in (adapter or {}).items()}
@@ -456,9 +454,10 @@ def finish(
 
 
 def finish_trained(store: Store, cell: Cell) -> str:
-    """Finish a cell from the checkpoint of its last update; returns why that failed, or empty.
+    """Finish a cell from the checkpoint of its last update; returns the reason for a failure, or
+    "".
 
-    Evaluations that were made after training are added to those of the checkpoint.
+    Evaluations after training are added to those of the checkpoint.
     """
     folder = CellFolder(store, cell.cell_id)
     newest = folder.latest()
@@ -471,16 +470,16 @@ def finish_trained(store: Store, cell: Cell) -> str:
             record.evaluation_seconds += seconds
     due = [update for update in range(1, cell.updates + 1) if cell.evaluates_after(update)]
     if missing := [update for update in due if not record.has_evaluation(update)]:
-        return f"the evaluation after update {missing[0]} is missing: rerun to make it again"
+        return f"the evaluation after update {missing[0]} is missing: rerun to repeat it"
     finish(store, cell, record, versions(), folder.keep_adapter(cell.updates))
     return ""
 
 
 def copy_result_from(store: Store, cell: Cell, other: Cell) -> bool:
-    """Finish a cell with the files of another, which trained on the same prompts.
+    """Finish a cell with the files of another one that trained on the same prompts.
 
-    The result names that cell (`same_as`). False, and nothing is written, where the other is not
-    finished, its adapter is not sound, or a trial trains this cell.
+    The result names that cell (`same_as`). Returns False and writes nothing if the other cell is
+    not finished, its adapter is not sound, or a trial is training this cell.
     """
     own = CellFolder(store, cell.cell_id)
     source = CellFolder(store, other.cell_id)
@@ -502,7 +501,7 @@ def copy_result_from(store: Store, cell: Cell, other: Cell) -> bool:
 
 
 def _write_copies(folder: CellFolder, cell: Cell, result: Result, names: set[str]) -> None:
-    """Write those of a finished cell's files that only repeat its settings and its result."""
+    """Write the files of a finished cell that only repeat its settings and its result."""
     if STARTED in names:
         folder.save_settings(cell)
     if LEDGER in names:
@@ -512,7 +511,7 @@ def _write_copies(folder: CellFolder, cell: Cell, result: Result, names: set[str
 
 
 def tidy_finished(store: Store, cell: Cell) -> None:
-    """Complete a finished cell: write copies that are missing, delete checkpoints that remain."""
+    """Complete a finished cell: write missing copies, delete remaining checkpoints."""
     folder = CellFolder(store, cell.cell_id)
     missing = {STARTED, LEDGER, README} - {*store.names(folder.place)}
     if missing and (result := folder.result()):

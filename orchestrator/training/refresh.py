@@ -1,8 +1,8 @@
-"""Part of a cell's prompts, probed again while it trains, with the adapter of that moment.
+"""Part of a cell's prompts, probed again while it trains, with the current adapter.
 
-Which prompts depends on the seed, their number and the update alone, and so do the completions: a
-resumed cell refreshes what an undisturbed one refreshes. Everything drawn is recorded, and counted
-in the ledger.
+The prompts and the completions depend only on the seed, the number of prompts and the update, so
+that a resumed cell refreshes like an undisturbed one. All completions are recorded, and counted in
+the ledger.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ from tasks import Prompt, Task
 
 
 def refreshed_rows(refresh: Refresh, count: int, seed: int, update: int) -> Rows:
-    """The rows, of `count`, that are probed before an update, in rising order; none: not due.
+    """The rows, out of `count`, that are probed before an update, ascending; empty if not due.
 
-    They come in a random order of all rows, which begins again at its end, so that each is probed
-    before any is probed again.
+    They follow a random order of all rows, which starts again at its end, so that each row is
+    probed before any is repeated.
     """
     number, rest = divmod(update - 1, refresh.every)
     if rest or not number:
@@ -40,7 +40,7 @@ def refreshed_rows(refresh: Refresh, count: int, seed: int, update: int) -> Rows
 
 @dataclass
 class Refresher:
-    """Probes part of `prompts` with the weights of `sampler` where the cell's `refresh` is due."""
+    """Probes part of `prompts` with the weights of `sampler` when the cell's `refresh` is due."""
 
     cell: Cell
     prompts: Sequence[Prompt]
@@ -53,8 +53,8 @@ class Refresher:
     def __call__(self, update: int) -> int:
         """Refresh before `update` if it is due; returns the tokens read and generated.
 
-        A prompt counts once per completion, as in TRL. Raises MarkingError where marking fails for
-        more of the completions than the experiment allows.
+        A prompt counts once per completion, as in TRL. Raises MarkingError if marking fails for a
+        larger share of the completions than the experiment allows.
         """
         cell = self.cell
         refresh = self.cell.refresh
@@ -66,7 +66,7 @@ class Refresher:
         own = [self.prompts[row] for row in rows[self.workers.rank :: self.workers.count].tolist()]
         samples = range(refresh.samples)
         stream = f"refresh\x1f{update}\x1f"
-        # An evaluation of another data set may have left other settings.
+        # An evaluation of a different data set may have changed the settings.
         self.sampler.chat_template_kwargs = cell.probe.model.chat_template_kwargs
         settings = replace(cell.probe.settings.sampling(), seed=cell.seed)
         max_errors = cell.probe.dataset.max_marking_errors
@@ -104,6 +104,6 @@ class Refresher:
         if self.workers.count > 1:
             marks = gather_object(marks)
             tokens = sum(gather_object([tokens]))
-        marks.sort(key=lambda mark: mark.prompt_id)  # stable: a prompt's stay in order
+        marks.sort(key=lambda mark: mark.prompt_id)  # stable: keeps the order within a prompt
         self.groups.add(update, marks, refresh.samples, refreshed=True)
         return tokens

@@ -1,9 +1,9 @@
 """Rollouts of a GRPO update by Decile's own decoder, their rewards, and the record of every group.
 
 The decoder reads a prompt once for its whole group and stops computing a row that has ended; see
-`sampling.transformers`. A rollout's randomness depends on (seed, update, prompt_id, its number in
-the group) alone: a resumed cell draws what an undisturbed one draws, and neither the number of
-workers nor the memory at hand changes a rollout by more than rounding.
+`sampling.transformers`. A rollout's randomness depends only on (seed, update, prompt_id, number in
+the group). A resumed cell therefore draws like an undisturbed one, and the number of workers and
+the available memory change rollouts only by rounding.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,18 +35,18 @@ from tasks import Answer, Prompt, Task
 from tasks.prompt_table import PromptTable
 from tasks.reward_functions import reward_values
 
-# TRL's form of completions, their token ids, and the rows of their prompts -> their marks.
+# Completions in TRL's form, their token ids, and the rows of their prompts -> their marks.
 MarkRollouts = Callable[
     [Sequence[Any], Sequence[Sequence[int]], Sequence[Mapping[str, Any]]], list[Marked]
 ]
-EPISODE = "episode"  # in TRL's form of a completion: the Completion that was played
-FAILED = "failed"  # in place of a component whose function raised, hung or died
+EPISODE = "episode"  # key in TRL's form of a completion: the played Completion
+FAILED = "failed"  # in place of a component if its function raised, hung or died
 
 
 def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
     """Marks rollouts for the record; a component that failed is FAILED.
 
-    A completion whose last token is not one of `ends` was cut by the limit.
+    A completion was cut by the limit if its last token is not one of `ends`.
     """
     stop = cell.probe.settings.stop
     max_errors = cell.probe.dataset.max_marking_errors
@@ -108,11 +108,11 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
 def with_rewards(cell: Cell, update: int, marks: Sequence[Marked], group_size: int) -> list[Marked]:
     """The marks of an update's rollouts, groups contiguous, with the `reward` of training.
 
-    It is the score, or the sum of weighted components, in which one that does not apply counts as
-    0. `random`, `format` and `flipped` are controls: `random` is a coin that depends on (seed,
-    update, prompt_id, number in the group) alone; `format` is 1 for any answer; `flipped` is 1 less
-    the score. A completion of which marking or a component failed has no reward (None). Where the
-    verifier errs (`noisy_score`), rewards follow it, and the marks stay.
+    The reward is the score, or the weighted sum of components; components that do not apply count
+    as 0. `random`, `format` and `flipped` are controls: `random` is a coin that depends only on
+    (seed, update, prompt_id, number in the group); `format` is 1 for any answer; `flipped` is 1
+    minus the score. If marking or a component failed, the reward is None. If the verifier errs
+    (`noisy_score`), rewards follow it, and marks do not change.
     """
     scores = [noisy_score(cell, update, i % group_size, mark) for i, mark in enumerate(marks)]
     if not cell.reward:
@@ -136,10 +136,11 @@ def with_rewards(cell: Cell, update: int, marks: Sequence[Marked], group_size: i
 
 
 def noisy_score(cell: Cell, update: int, number: int, mark: Marked) -> float | None:
-    """The score that a verifier with the cell's rates of error gives a rollout.
+    """The score of a rollout by a verifier with the cell's error rates.
 
-    An error makes a correct answer 0 and any other 1. Which rollouts it concerns depends on (seed,
-    update, prompt_id, number in the group) alone; a higher rate adds further ones.
+    An error turns the score of a correct answer into 0, and of any other into 1. The rollouts with
+    errors depend only on (seed, update, prompt_id, number in the group); a higher rate adds further
+    ones.
     """
     correct = mark.outcome == "correct"
     rate = cell.false_negative_rate if correct else cell.false_positive_rate
@@ -154,9 +155,9 @@ def reward_function(
 ) -> Callable[..., list[float | None]]:
     """The reward of the loss; it also records every group.
 
-    Workers see slices of the batch. In rank order they are the whole generation, with each prompt's
-    group contiguous, so every worker records the same groups. Rollouts that an online policy has
-    drawn are recorded already, and bring their `reward`.
+    Workers see slices of the batch. In rank order these are the whole generation, with each
+    prompt's group contiguous, so every worker records the same groups. Rollouts drawn for an online
+    policy are already recorded, and have their `reward`.
     """
 
     group_size = cell.batch.group_size
@@ -186,7 +187,7 @@ def reward_function(
 
 
 def own_rows(rows: int) -> slice:
-    """This worker's part of what all workers gathered, `rows` each, in rank order."""
+    """This worker's part of the values gathered from all workers, `rows` each, in rank order."""
     rank: int = PartialState().process_index
     return slice(rank * rows, (rank + 1) * rows)
 
@@ -196,7 +197,8 @@ def as_completion(
 ) -> Completion:
     """A rollout as a sampler would return it.
 
-    TRL cannot stop at a string: where it draws, the text after one is cut off before marking.
+    TRL cannot stop at a string: if it draws, the text after a stop string is removed before
+    marking.
     """
     before = cut_at_stop(text, stop)
     if before is not None:
@@ -205,10 +207,11 @@ def as_completion(
 
 
 def fill_unmarked(rewards: Sequence[float | None], group_size: int) -> list[float]:
-    """Rewards for the loss: an unmarked completion gets its group's mean, hence no advantage.
+    """Rewards for the loss: an unmarked completion gets its group's mean, so that its advantage is
+    0.
 
-    As 0 it would count as wrong, which a marking error never is. With a value from other groups it
-    would have an advantage, and make a dead group live.
+    A reward of 0 would count as wrong, but a marking error is not a wrong answer. A value from
+    different groups would cause an advantage, and make a dead group live.
     """
     filled: list[float] = []
     for start in range(0, len(rewards), group_size):
@@ -240,11 +243,11 @@ class Decoder:
     def draw(
         self, update: int, drawn: Sequence[tuple[str, int]], prompts: Sequence[list[int]]
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Token ids of one rollout per prompt, which ends with an end token unless it was cut.
+        """Token ids of one rollout per prompt, ending with an end token unless cut, and
+        log-probabilities.
 
-        With the log-probability of each token. `drawn` holds each rollout's prompt_id and its
-        number in the group, and `prompts` its prompt's token ids; rollouts of a prompt are
-        contiguous.
+        drawn: each rollout's prompt_id and its number in the group. prompts: token ids of its
+        prompt. Rollouts of a prompt are contiguous.
         """
         requests = []
         rendered = []
@@ -263,8 +266,8 @@ class Decoder:
 class Player:
     """Plays the episodes of a trainer's model while it trains: TRL's `rollout_func`.
 
-    The randomness of an episode is that of `Decoder`, and its loop that of probes. `prompts` are
-    those that may be trained on, and `max_errors` is the share of episodes that may fail.
+    Episodes have the randomness of `Decoder` and the loop of probes. prompts: those that may be
+    trained on. max_errors: the share of episodes that may fail.
     """
 
     def __init__(
@@ -276,7 +279,7 @@ class Player:
         self.max_errors = max_errors
 
     def __call__(self, _prompts: Any, trainer: Any) -> dict[str, Any]:
-        """One episode for each of the trainer's `drawn`, which its `played` then holds."""
+        """Play one episode for each of the trainer's `drawn`, and store them in its `played`."""
         requests = []
         for prompt_id, group in groupby(trainer.drawn, key=lambda each: each[0]):
             [prompt] = self.prompts.with_ids([prompt_id]).values()
@@ -288,7 +291,7 @@ class Player:
         played = play(sampler, self.task, requests, settings, stream, self.max_errors, listener)
         trainer.played = [completion for of_prompt in played for completion in of_prompt]
         episodes = [completion.episode for completion in trainer.played]
-        # TRL needs a token of each: one that is masked where there is none.
+        # TRL needs at least one token each: a masked one if an episode has none.
         end = sampler.eos[0]
         return {
             "prompt_ids": [[*e.prompt_ids] or [end] if e else [end] for e in episodes],

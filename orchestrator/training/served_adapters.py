@@ -1,10 +1,10 @@
-"""Adapters of checkpoints on servers that others use, too: none outlives the run that loaded it.
+"""Adapters of checkpoints on shared servers: they are unloaded when the run that loaded them ends.
 
-The names of a run's adapters begin with its label, a random number, so that no other run has them:
-neither of another storage or sweep, nor of the same one after a kill. The label is stored before
-the first adapter is loaded, and forgotten once the server lists no adapter of it. A label that is
-stored while this process has the lease of the experiment belongs to a run that is dead: its driver
-had the lease. What processes of a dead run still draw is in no result.
+The names of a run's adapters begin with its label, a random number. They are therefore unique among
+storages, sweeps, and repeated runs after a kill. The label is stored before the first adapter is
+loaded, and deleted once the server lists no adapter with it. While this process has the lease of
+the experiment, a stored label belongs to a dead run, because its driver had the lease. Completions
+that processes of a dead run still draw are not in any result.
 """
 
 import logging
@@ -34,7 +34,7 @@ def server_of(settings: Probe) -> Server:
 
 
 class Labelled(TypedDict):
-    """Adapters that a run may have loaded: how their labels begin, and where."""
+    """Adapters that a run may have loaded: the prefix of their labels, and their server."""
 
     label: str
     server: Server
@@ -44,13 +44,13 @@ class Labelled(TypedDict):
 def unloaded_at_end(
     store: Store, experiment: str, label: str, servers: Sequence[Server]
 ) -> Iterator[None]:
-    """Unload adapters of this label at the end, and first those of earlier runs that were killed.
+    """Unload adapters of earlier, killed runs now, and adapters with this label at the end.
 
     Needs the lease of the experiment and a connected Ray. After an error, the next run unloads
-    them. A server that does not answer is tried again by the next run as long as it is used.
+    them. If a server does not respond, later runs that use it try again.
     """
     place = ("sweeps", "served", f"{experiment}.json")
-    # A copy of a storage has another folder: the run of its labels may be alive.
+    # A copy of a storage has a different folder: the run of its labels may be alive.
     folder = os.stat(store.local_path("sweeps")).st_ino if store.local else 0
     owner = [store.uri, folder]
 

@@ -1,8 +1,8 @@
-"""Constructs what the settings of cells describe, before anything is sampled.
+"""Constructs the objects of cells' settings before sampling.
 
-`plan` checks names, types and ranges from the libraries' source. What depends on several settings,
-on installed packages or on the model's layers shows only where TRL, PEFT and transformers construct
-their objects.
+`plan` checks names, types and ranges from the libraries' source. Problems that depend on several
+settings, on installed packages or on the model's layers only appear when TRL, PEFT and transformers
+construct their objects.
 """
 
 import os
@@ -25,16 +25,16 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import canonical_hash
 
 ACCEPTED = "accepted_settings.json"  # hash -> when it was accepted
-MAX_ACCEPTED = 1_000  # newest ones that are kept, so that the file does not grow for ever
-CHECKS = 2  # changes when more is checked: what was accepted before is checked again
+MAX_ACCEPTED = 1_000  # newest entries to keep, so that the file does not grow forever
+CHECKS = 2  # increases with new checks, so that accepted settings are checked again
 MAX_NAMED = 12  # layers of a model in a message
 LIBRARIES = {"grpo": "trl", "lora": "peft"}
-# What the libraries raise for a setting that they do not accept, or whose package is missing.
+# Errors of the libraries for a setting that they do not accept, or that needs a missing package.
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, ImportError)
 
 
 class TrainingSettings(NamedTuple):
-    """What one trainer is constructed from; cells that differ in nothing else share it."""
+    """The settings that one trainer is constructed from; cells may share them."""
 
     model: ModelSource
     grpo: dict[str, Any]
@@ -69,10 +69,10 @@ def check_in_worker(source: LoadedConfig, name: str, settings: Sequence[Training
 
 
 def check_once(source: LoadedConfig, name: str, settings: Sequence[TrainingSettings]) -> None:
-    """As `check_in_worker`, without settings that the libraries of this machine accepted before.
+    """Like `check_in_worker`, but skips settings that the libraries of this machine have accepted.
 
-    What a cluster's nodes have installed is unknown here, and the layers of a model of the Hub may
-    not have been on this machine yet: those settings are checked each time.
+    Settings are checked each time if they run on a cluster, where installed packages are unknown,
+    or if a Hub model's layers may not be on this machine yet.
     """
     folder = sysconfig.get_path("purelib")  # installing a package changes it
     libraries = [folder, os.stat(folder).st_mtime_ns]
@@ -94,8 +94,8 @@ def check_once(source: LoadedConfig, name: str, settings: Sequence[TrainingSetti
 
 
 def first_problem(settings: Sequence[TrainingSettings]) -> str:
-    """The problem of the first settings of a model that have one; empty if none has."""
-    adapters: set[str] = set()  # those that were constructed: one per settings of LoRA is enough
+    """The first problem among the settings of a model; empty if there is none."""
+    adapters: set[str] = set()  # constructed ones: one per LoRA settings is enough
     for one in settings:
         key = canonical_hash(one.lora)
         if problem := find_problem(one, adapter=key not in adapters):
@@ -107,7 +107,7 @@ def first_problem(settings: Sequence[TrainingSettings]) -> str:
 def setting_error(
     source: LoadedConfig, name: str, model: str, section: str, message: str
 ) -> UserError:
-    """The error at the line of the setting that the message names first, or of its section."""
+    """The error at the line of the first setting that the message names, or of its section."""
     written = getattr(source.experiment(name), section)
     of_model = source.config.models[model].target_modules and "target_modules" not in written
     places = {
@@ -124,7 +124,7 @@ def setting_error(
 
 
 def find_problem(settings: TrainingSettings, *, adapter: bool = True) -> str:
-    """Why the settings cannot be trained with, after `grpo: ` or `lora: `; empty if they can.
+    """Why training is impossible with the settings, after `grpo: ` or `lora: `; empty if possible.
 
     Without `adapter`, LoRA's settings are not checked.
     """
@@ -137,8 +137,8 @@ def find_problem(settings: TrainingSettings, *, adapter: bool = True) -> str:
     try:
         from orchestrator.training.trainer import grpo_config
 
-        # This process is one of `workers`: it takes the batch of all, which TRL compares with
-        # groups.
+        # This process is one of `workers`: it takes the batch of all workers, which TRL compares
+        # with groups.
         batch = settings.grpo["per_device_train_batch_size"] * settings.resources.workers
         grpo = settings.grpo | {"per_device_train_batch_size": batch}
         with tempfile.TemporaryDirectory(prefix="decile-check-") as folder:
@@ -156,7 +156,8 @@ def find_problem(settings: TrainingSettings, *, adapter: bool = True) -> str:
         if not adapter:
             return ""
         place = "lora"
-        # Some initial weights are computed from the model's own, which the adapter's check lacks.
+        # Some initial weights are computed from the model's, which the adapter's check does not
+        # load.
         LoraConfig(task_type="CAUSAL_LM", **settings.lora)
         without_weights = settings.lora | {"init_lora_weights": True}
         _construct_adapter(settings.model, LoraConfig(task_type="CAUSAL_LM", **without_weights))
@@ -181,16 +182,16 @@ def _construct_adapter(source: ModelSource, lora: Any) -> None:
         with torch.device("meta"):
             model: Any = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError):
-        return  # not on this machine yet, or nothing that can be built without its weights
+        return  # not on this machine yet, or cannot be built without its weights
     _check_targets(model, lora)
     with torch.device("meta"):
         get_peft_model(model, lora)
 
 
 def _check_targets(model: Any, lora: Any) -> None:
-    """Raise ValueError for a name of LoRA's settings that is of no layer: PEFT leaves it out.
+    """Raise ValueError for a name in LoRA's settings that matches no layer: PEFT ignores it.
 
-    A name matches the end of a layer's, from a dot on, as in PEFT. Patterns are left to PEFT.
+    A name matches the end of a layer's name, from a dot on, as in PEFT. Patterns are left to PEFT.
     """
     modules = [name for name, _ in model.named_modules()]
     parameters = [name for name, each in model.named_parameters() if each.dim() > 1]
@@ -211,6 +212,6 @@ def _check_targets(model: Any, lora: Any) -> None:
             parts = 2 if setting == "target_parameters" else 1
             ends = sorted({".".join(name.split(".")[-parts:]) for name in known})
             raise ValueError(
-                f"{setting} has {', '.join(sorted(absent))}, and the model has no such layer "
+                f"{setting} has {', '.join(sorted(absent))}, but the model has no such layer "
                 f"(it has {', '.join(ends[:MAX_NAMED])})"
             )

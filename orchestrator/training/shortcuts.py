@@ -1,16 +1,15 @@
-"""What the loss need not compute: the prompt of a group more than once, and rows that move nothing.
+"""Computations that the loss can skip: repeated prompts of a group, and rows without effect.
 
-The rows of a batch are laid end to end in one sequence without padding: each prompt, followed by
-the completions of the adjacent rows that have it ("Prefix Grouper", arXiv 2506.05433). Everything
-but attention works token by token and costs what the tokens cost. Attention runs group by group: a
-prompt attends to itself, and each completion to its prompt and itself. Tokens keep the positions
-that they have in TRL's padded rows, so that results differ by rounding alone.
+The rows of a batch are concatenated to one sequence without padding: each prompt, followed by the
+completions of the adjacent rows that have it ("Prefix Grouper", arXiv 2506.05433). Everything
+except attention works token by token. Attention runs group by group: a prompt attends to itself,
+and each completion to its prompt and itself. Tokens keep their positions in TRL's padded rows, so
+that results differ only by rounding.
 
-A batch is TRL's: tensors with one entry per row, and scalars that hold for all rows. B is the
-number of rows of a micro-batch, P the columns of its prompts (padded on the left) and C of its
-completions (padded on the right). T is the number of tokens in the sequence, N of scored tokens, H
-of heads, d their size; a group has R rows with a prompt of p tokens, of whose own tokens at most c
-are read.
+Batches are TRL's: tensors with one entry per row, and scalars for all rows. A micro-batch has B
+rows, with P columns of prompts (padded on the left) and C columns of completions (padded on the
+right). The sequence has T tokens, N of them scored; there are H heads of size d. A group has R rows
+with a prompt of p tokens; at most c of each row's own tokens are read.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from orchestrator.sampling.transformers_internals import (
 
 Inputs = dict[str, Tensor]
 PROMPT = ("prompt_ids", "prompt_mask")
-# Losses that divide by the tokens under the mask; the others divide by rows, masked ones included.
+# Losses that divide by the unmasked tokens; all other losses divide by rows, including masked ones.
 BY_TOKENS = {"bnpo", "dapo", "cispo", "vespo"}
 
 
@@ -42,10 +41,10 @@ def loss_mask(batch: Inputs) -> Tensor:
 
 
 def idle_rows(batch: Inputs, beta: float) -> Tensor:
-    """Rows [B] whose part of the loss, and of its gradient, is exactly 0.
+    """Rows [B] with a contribution of exactly 0 to the loss and its gradient.
 
-    A row whose tokens are all masked; without a KL term, also one whose advantage is 0, because
-    every loss of TRL is a multiple of it.
+    These are rows with all tokens masked; without a KL term also rows with an advantage of 0,
+    because every loss of TRL is a multiple of it.
     """
     idle = loss_mask(batch).sum(1) == 0
     if beta == 0:
@@ -55,16 +54,16 @@ def idle_rows(batch: Inputs, beta: float) -> Tensor:
 
 
 def rows_of(batch: Inputs, rows: Tensor | slice) -> Inputs:
-    """The batch with these rows only, in this order."""
+    """The batch with only these rows, in this order."""
     return {name: value[rows] if value.ndim else value for name, value in batch.items()}
 
 
 def arranged(batches: Sequence[Inputs], window: int, beta: float) -> list[Inputs]:
-    """The same micro-batches with the rows of each `window` of them in another order.
+    """The same micro-batches, with the rows of each `window` of them reordered.
 
     Rows that are not idle come first. The rows of a prompt stay together, longest groups first, so
-    that a micro-batch holds few prompts, of similar lengths. The order depends on the batch's `row`
-    [B] (its number in the generation) and `group` [B] alone, not on that of the rows here.
+    that a micro-batch has few prompts, of similar lengths. The order depends only on the batch's
+    `row` [B] (its number in the generation) and `group` [B], not on the current order.
     """
     result: list[Inputs] = []
     for start in range(0, len(batches), window):
@@ -92,7 +91,7 @@ def arranged(batches: Sequence[Inputs], window: int, beta: float) -> list[Inputs
 
 
 def trim_padding(batch: Inputs) -> Inputs:
-    """The batch without the columns of completions that are padding in every row; one is left.
+    """The batch without the completion columns that are padding in every row; at least one is left.
 
     Prompts keep their padding: TRL counts positions from the first column.
     """
@@ -107,7 +106,7 @@ def trim_padding(batch: Inputs) -> Inputs:
 
 
 def denominator_ratio(rows: Inputs, inputs: Inputs, loss_type: str) -> float:
-    """What TRL would divide by for these rows alone, divided by what it is for all rows."""
+    """TRL's divisor for these rows alone, divided by its divisor for all rows."""
     if loss_type == "bnpo":
         return float(loss_mask(rows).sum().clamp(min=1) / loss_mask(inputs).sum().clamp(min=1))
     return 1.0 if loss_type in BY_TOKENS else len(rows["row"]) / len(inputs["row"])
@@ -116,9 +115,9 @@ def denominator_ratio(rows: Inputs, inputs: Inputs, loss_type: str) -> float:
 def group_advantages(
     rewards: Tensor, sizes: Sequence[int], scale: str | bool
 ) -> tuple[Tensor, Tensor]:
-    """TRL's advantages [B], of groups of these sizes, and what it divides them by [B].
+    """TRL's advantages [B] for groups of these sizes, and their divisors [B].
 
-    Each row counts the same in the loss, so that a group counts by its size. `scale` is TRL's
+    Each row has the same weight in the loss, so that a group counts by its size. `scale` is TRL's
     `scale_rewards`: group, batch or none.
     """
     parts = rewards.split([*sizes])
@@ -129,16 +128,16 @@ def group_advantages(
     return (centred if scale == "none" else centred / (spread + 1e-4)), spread
 
 
-# The library's own function, which serves all calls without `packed_rows`.
+# The library's own function, for all calls without `packed_rows`.
 sdpa = AttentionInterface()["sdpa"]
 
 
 class Group(NamedTuple):
     """The place of adjacent rows with one prompt in the sequence.
 
-    `grid` [R * c] holds the position of each row's own tokens, where padding is any position of
-    them, and `places` the index in the grid of each own token. `mask` [c, p + c] is what a row's
-    own tokens attend to.
+    grid: [R * c], the position of each row's own tokens; padding has any of these positions.
+    places: the index in the grid of each own token. mask: [c, p + c], the tokens that a row's own
+    tokens attend to.
     """
 
     begin: int
@@ -154,7 +153,7 @@ class Group(NamedTuple):
 class PackedRows:
     """Rows in one sequence: `ids` and `positions` [1, T].
 
-    `scored` [N] are the positions from which the tokens `labels` [1, N] are predicted, row by row.
+    scored: [N], the positions from which the tokens `labels` [1, N] are predicted, row by row.
     """
 
     ids: Tensor
@@ -166,9 +165,9 @@ class PackedRows:
 
 
 def why_not(model: Any) -> str:
-    """Why a model's rows cannot share their prompts; empty where they may.
+    """Why a model's rows cannot share their prompts; empty if they can.
 
-    Dropout would drop parts of the prompt once for all rows of a group.
+    Dropout would drop the same parts of the prompt for all rows of a group.
     """
     base = model.get_base_model()
     if not attends_plainly(base):
@@ -243,10 +242,10 @@ def attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention [1, T, H, d] of packed rows, group by group; for all others, that of the library.
+    """Attention [1, T, H, d] of packed rows, group by group; the library's for all other rows.
 
-    It takes the place of the library's function: a layer that is computed again in the backward
-    pass (gradient checkpointing) then attends as in the forward pass.
+    It replaces the library's function, so that a layer that is recomputed in the backward pass
+    (gradient checkpointing) attends as in the forward pass.
     """
     if packed_rows is None:
         options |= {"scaling": scaling}
@@ -261,13 +260,13 @@ def attend(
 
 
 def _attend_group(q: Tensor, k: Tensor, v: Tensor, group: Group, scaling: float | None) -> Tensor:
-    """Attention [H, tokens, d] of one group, from all of the sequence's [H, T, d]."""
+    """Attention [H, tokens, d] of one group, from the whole sequence's [H, T, d]."""
     middle = group.begin + group.prompt if group.rows > 1 else group.end
     first = slice(group.begin, middle)
     prompt = scaled_dot_product_attention(
         q[None, :, first], k[None, :, first], v[None, :, first], is_causal=True, scale=scaling
     )[0]
-    if middle == group.end:  # one row, or nothing but the prompt is read
+    if middle == group.end:  # one row, or only the prompt is read
         return prompt
     own = [t[:, group.grid].unflatten(1, (group.rows, -1)).transpose(0, 1) for t in (q, k, v)]
     keys, values = (
@@ -283,8 +282,8 @@ def _attend_group(q: Tensor, k: Tensor, v: Tensor, group: Group, scaling: float 
 def token_outputs(model: Any, base: Any, rows: PackedRows) -> Any:
     """TRL's output of `model` for packed rows: log_probs, entropy [1, N].
 
-    `base` is the model that TRL gave a fused head, inside of `model`. The head reads the scored
-    positions alone. Raises NotImplementedError where a layer attends in a way of its own.
+    base: the part of `model` that TRL gave a fused head. The head reads only the scored positions.
+    Raises NotImplementedError if a layer has its own kind of attention.
     """
 
     def keep_scored(_module: Any, _inputs: Any, output: Any) -> Any:
@@ -297,7 +296,7 @@ def token_outputs(model: Any, base: Any, rows: PackedRows) -> Any:
         out = model(
             input_ids=rows.ids,
             position_ids=rows.positions,
-            # Of 4 dimensions: the library takes it as it is. Unpacked rows have no use for it.
+            # With 4 dimensions, the library uses it unchanged. Unpacked rows do not use it.
             attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=rows.ids.device),
             packed_rows=rows,
             shift_labels=rows.labels,
@@ -311,7 +310,7 @@ def token_outputs(model: Any, base: Any, rows: PackedRows) -> Any:
 
 
 def disagreement(packed: Callable[[], Tensor], padded: Callable[[], Tensor], limit: float) -> str:
-    """Why log-probabilities of packed rows are not those of padded ones; empty if they are."""
+    """Why log-probabilities of packed and padded rows differ; empty if they do not."""
     with torch.no_grad():
         expected = padded()
         try:

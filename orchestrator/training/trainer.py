@@ -26,10 +26,10 @@ from policies import History
 from tasks import Prompt, Task
 from tasks.prompt_table import PromptTable
 
-# Called with an update's number: once it is recorded, and once its checkpoint is written.
+# Called with an update's number when it is recorded, and when its checkpoint is written.
 AfterLog = Callable[[int], bool]
 AfterSave = Callable[[int], None]
-# Called with an update's number before its prompts are chosen: the tokens that were processed.
+# Called with an update's number before its prompts are chosen; returns the processed tokens.
 Before = Callable[[int], int]
 
 
@@ -37,7 +37,7 @@ class CellCallback(TrainerCallback):
     """Records every update, then calls `after`, and `save` after every checkpoint.
 
     `after` returns whether to write a checkpoint now. `before` is called before every update,
-    `active` after every micro-batch of one.
+    `active` after every micro-batch.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class CellCallback(TrainerCallback):
         self._started = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Time counts from here, in addition to that of earlier executions."""
+        """Time counts from here, in addition to the time of earlier executions."""
         self._started = time.monotonic() - self._record.seconds
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The weights of the last update are final, and nothing of the next one is drawn."""
+        """The weights of the last update are final, and the next one has not drawn anything."""
         self._micro_batches = 0
         if self._before:
             state.num_input_tokens_seen += self._before(state.global_step + 1)
@@ -72,7 +72,7 @@ class CellCallback(TrainerCallback):
             self._active("micro-batches", self._micro_batches, args.gradient_accumulation_steps)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record the numbers that TRL logs for this update; its final log of totals is left out."""
+        """Record the numbers that TRL logs for this update, except its final log of totals."""
         logs: dict[str, Any] = kwargs["logs"]
         if "train_runtime" in logs:
             return
@@ -102,9 +102,8 @@ def build_trainer(
 ) -> LiveGroupsTrainer:
     """A trainer for one cell; checkpoints go to `folder`, groups to `record`.
 
-    `grpo` replaces the cell's own settings where its micro-batch does not fit the machine. With an
-    online policy or an allocation, `history` is what is known of the prompts of `subset`, in their
-    order.
+    grpo: replaces the cell's own settings if its micro-batch does not fit the machine. history: of
+    the prompts of `subset`, in their order, for an online policy or an allocation.
     """
     set_seed(cell.seed)  # before PEFT draws the adapter's first weights
     model, tokenizer = load_model(cell.probe.model)
@@ -112,7 +111,7 @@ def build_trainer(
     plain = copy.copy(tokenizer)
     if task.environment is not None:  # TRL would parse all turns of an episode as one
         plain.response_template = None
-    # With an online policy, TRL's loader only counts updates: it must not copy a large pool.
+    # With an online policy, TRL's loader only counts updates, and must not copy a large pool.
     loaded = subset[: cell.prompts_per_update] if cell.online else subset
     copies = cell.batch.copies(len(loaded))
     rows = [training_row(task, p) | {COPY: n} for n in range(copies) for p in loaded]
@@ -149,7 +148,7 @@ def build_trainer(
 
 
 def grpo_config(model: ModelSource, seed: int, folder: Path, grpo: dict[str, Any]) -> GRPOConfig:
-    """The GRPO settings, completed by those that Decile and the machine determine."""
+    """The GRPO settings, with those that Decile and the machine determine."""
     cuda = torch.cuda.is_available()
     machine = {"bf16": cuda, "gradient_checkpointing": cuda, "dataloader_pin_memory": cuda}
     ours = {

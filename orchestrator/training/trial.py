@@ -1,13 +1,13 @@
 """One cell, from its subset to its result: GRPO with evaluations in between.
 
-`run_cell` serves a Tune trial in one process and every worker of a Ray Train group. It may be
-killed at any moment: called again, it resumes from the last complete checkpoint, and it does
-nothing for a cell that has its result.
+`run_cell` runs in the process of a Tune trial, or in every worker of a Ray Train group. It may be
+killed at any time. Called again, it resumes from the last complete checkpoint; for a finished cell
+it does nothing.
 
-A trainer writes its checkpoints to a local folder. In a file system store, that is the cell's own.
-With an object store the trainer writes to a scratch folder on its node, every checkpoint is
-uploaded before its manifest, and a cell that resumes downloads it again, on whichever node. Either
-way a kill costs the updates since the last checkpoint.
+A trainer writes its checkpoints to a local folder. With a file system store, this is the cell's own
+folder. With an object store, it is a scratch folder on the node: every checkpoint is uploaded
+before its manifest, and a cell that resumes downloads it, on any node. In both cases a kill loses
+the updates since the last checkpoint.
 """
 
 import io
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from orchestrator.sampling.transformers import TransformersSampler
     from orchestrator.training.guards import Guards
 
-# The trainer's files that it reads with its own libraries.
+# Files of the trainer that it reads with its own libraries.
 _LOADED = re.compile(
     r"(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth|"
     r"adapter_model\.safetensors|(adapter_config|trainer_state)\.json"
@@ -64,12 +64,12 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one cell, for one of the processes that train it."""
+    """The checkpoints of one cell, in one of the processes that train it."""
 
     def __init__(self, store: Store, cell_id: str, rank: int = 0) -> None:
         self.store, self.cell = store, CellFolder(store, cell_id)
         self.folder: Path
-        """Where the trainer writes `checkpoint-N`."""
+        """The folder where the trainer writes `checkpoint-N`."""
         if store.local:
             self.folder = store.local_path(self.cell.place)
             return
@@ -95,7 +95,7 @@ class Checkpoints:
             self.store.copy_in(folder, self.cell.checkpoint_place(update))
 
     def files(self, update: int) -> dict[str, FileProof]:
-        """Every file of a checkpoint by its path from there; on a local disk, all are flushed."""
+        """Every file of a checkpoint, by relative path; on a local disk, all are flushed."""
         files = local_files(self.folder / self.cell.checkpoint_name(update))
         place = self.cell.checkpoint_place(update)
         for file in self.store.sizes(place):
@@ -104,10 +104,10 @@ class Checkpoints:
         return files
 
     def forget_old(self, newest: int) -> None:
-        """Delete the checkpoints before `newest`, which is complete, but for those to keep.
+        """Delete checkpoints before `newest`, which is complete, except those to keep.
 
-        Later ones, of an earlier execution, are not complete; the trainer writes them anew. Its own
-        rotation would count them, and delete the one that it has just written.
+        Later checkpoints of an earlier execution are incomplete; the trainer writes them again. Its
+        own rotation would count them, and delete the one that it has just written.
         """
         updates = self.cell.checkpoints(complete=False)
         for update in [update for update in updates if update <= newest][:-KEPT]:
@@ -138,9 +138,10 @@ def resumable_checkpoint(folder: CellFolder) -> Checkpoint | None:
 
 
 def _unloadable(store: Store, place: str) -> Iterator[Checked]:
-    """Files that the trainer reads and that are not of their type: it would fail every time.
+    """Files that the trainer cannot load because they do not have their type: it would always fail.
 
-    The manifest only shows that they are as they were written, perhaps with other libraries.
+    The manifest only shows that they are unchanged since they were written, perhaps with different
+    libraries.
     """
     import torch
     from safetensors.torch import load
@@ -167,7 +168,7 @@ def _unloadable(store: Store, place: str) -> Iterator[Checked]:
 
 
 class Start(NamedTuple):
-    """What a trial starts from: a checkpoint's update, and GRPO settings that fit the memory."""
+    """The start of a trial: a checkpoint's update, and GRPO settings that fit the memory."""
 
     checkpoint: int | None
     grpo: dict[str, Any]
@@ -176,8 +177,8 @@ class Start(NamedTuple):
 def run_cell(cell: Cell, storage: str, report: Report) -> None:
     """Run or resume a cell in this process, which may be one of several that train it together.
 
-    Raises ValueError when training ends short of its updates: TRL trains nothing, silently, when a
-    subset is smaller than one batch. Raises SmallerBatch where another attempt may fit the memory.
+    Raises ValueError if training ends before its last update: TRL silently trains nothing if a
+    subset is smaller than one batch. Raises SmallerBatch if another attempt may fit the memory.
     """
     store, workers = Store(storage), Workers.of(cell)
     checkpoints = Checkpoints(store, cell.cell_id, workers.rank)
@@ -202,13 +203,13 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
             folder.save_settings(cell)
             newest = resumable_checkpoint(folder)
             if newest is not None and newest.update == cell.updates:
-                # Killed before its result: the trainer would train another update.
+                # Killed before its result was written: the trainer would train another update.
                 if not cell.evaluate_engine and (problem := finish_trained(store, cell)):
                     raise ValueError(f"cell {cell.name}: {problem}")
                 return None
             return Start(newest.update if newest else None, fitted_grpo(cell, store))
 
-        # Only one worker decides: another could see an older state of the store.
+        # Only one worker decides, because another one could see an older state of the store.
         decided = workers.from_first(start)
         if isinstance(decided, Busy):
             report(waiting(str(decided)))
@@ -221,16 +222,16 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
             Trial(cell, store, checkpoints, decided, report, workers).run()
         finally:
             checkpoints.clear()
-        workers.wait()  # until none can hang any more: nobody would notice
+        workers.wait()  # until no worker can hang: later hangs would not be detected
 
 
 class Busy(Exception):
-    """Another process trains the cell; the message is its id."""
+    """Another process is training the cell; the message is its id."""
 
 
 def waiting(process: str) -> UpdateReport:
-    """The report of a cell that another process trains."""
-    text = f"waits until process {process}, which trains this cell, ends"
+    """The report of a cell that another process is training."""
+    text = f"waiting for process {process}, which is training this cell"
     return {"update": 0, "metrics": {}, "explanation": text}
 
 
@@ -259,7 +260,7 @@ class Trial:
         if record is None:
             raise RuntimeError(
                 f"worker {workers.rank} cannot read checkpoint-{self.checkpoint} of cell "
-                f"{cell.name}: give --storage that all nodes share"
+                f"{cell.name}: pass a --storage that all nodes share"
             )
         self.record = record
         self.pool = load_pool(cell.probe.dataset)
@@ -268,7 +269,7 @@ class Trial:
         self.peaks = GpuPeaks(record.peaks_gib, record.peak_gib)
 
     def run(self) -> None:
-        """Train from where the record stands, evaluate, finish."""
+        """Train from the end of the record, evaluate, finish."""
         import torch
 
         from orchestrator.sampling.decoding import allocation_errors
@@ -312,7 +313,7 @@ class Trial:
         try:
             with self.peaks.phase("update"), allocation_errors():
                 trainer.train(resume_from_checkpoint=resumed)
-        except torch.OutOfMemoryError as error:  # a new process resumes, with all its memory free
+        except torch.OutOfMemoryError as error:  # a new process resumes, with all memory free
             raise shrink(cell, self.store, micro_batch) from error
         updates = trainer.state.global_step
         if updates != cell.updates:
@@ -322,9 +323,9 @@ class Trial:
         self.workers.from_first(self._end)
 
     def _subset(self) -> tuple[PromptTable, History | None]:
-        """The cell's prompts by id: which they are decides the training, not their ranks.
+        """The cell's prompts by id, since training does not depend on their ranks.
 
-        With what is known of them, in the same order, for an online policy or an allocation.
+        With their history, in the same order, for an online policy or an allocation.
         """
         table = read_subset(self.store, self.cell)
         if table is None:
@@ -349,9 +350,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class AfterUpdate:
-    """What a trial does after every update, and after every checkpoint.
+    """A trial's work after every update, and after every checkpoint.
 
-    size: of the subset. notes: what the next report says.
+    size: of the subset. notes: of the next report.
     """
 
     trial: Trial
@@ -361,7 +362,7 @@ class AfterUpdate:
     notes: list[str]
 
     def update(self, update: int) -> bool:
-        """Evaluate where it is due, and report the update's numbers.
+        """Evaluate if due, and report the update's numbers.
 
         Returns whether to write a checkpoint now.
         """

@@ -1,8 +1,8 @@
 """The only module that overrides private methods of TRL's GRPOTrainer.
 
-TRL offers no hook for the order of prompts, for what draws a generation, or for the rows, the mask
-and the passes of the loss. `test_library_internals.py` compares everything used here with the
-installed version, and `pyproject.toml` pins TRL to the minor version that was tested.
+TRL has no hooks for the order of prompts, the generation of rollouts, or the rows, mask and passes
+of the loss. `test_library_internals.py` compares everything used here with the installed version,
+and `pyproject.toml` pins TRL to the tested minor version.
 """
 
 import logging
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-# TRL imports mlflow for a profile that Decile does not log: a second at the start of every cell.
+# TRL imports mlflow for a profile that Decile does not log; it costs a second per cell.
 os.environ.setdefault("DISABLE_MLFLOW_INTEGRATION", "TRUE")
 
 import torch
@@ -57,7 +57,8 @@ class EpochOrder(Sampler[int]):
     """TRL's order of prompts, restored when training resumes in a later epoch.
 
     TRL's RepeatSampler draws one permutation per epoch from one generator, which a resumed process
-    seeds anew: it would repeat the first epoch's order. Here the epoch decides the permutation.
+    seeds again, so that it would repeat the first epoch's order. Here the epoch determines the
+    permutation.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -81,21 +82,21 @@ log = logging.getLogger(__name__)
 
 
 class ChoosingTrainer(GRPOTrainer):
-    """TRL's GRPO on the prompts that a chooser chooses when a generation begins.
+    """TRL's GRPO with prompts that a chooser selects at the start of a generation.
 
-    TRL's sampler cannot choose them: the loader and the trainer read ahead, before the groups of
-    the last update have their rewards.
+    TRL's sampler cannot choose them, because the loader and the trainer read ahead, before the
+    groups of the last update have their rewards.
     """
 
     chooser: Chooser | None = None  # None: TRL's loader orders the prompts
     rollouts: list[Rollout] | None = None  # drawn before TRL asks for them
     generating: Callable[[], AbstractContextManager[None]] = nullcontext  # around TRL's own
-    drawn: Sequence[tuple[str, int]] = ()  # prompt_id and number in the group of each
-    played: list[Completion] | None = None  # by `rollout_func`, where there is one
+    drawn: Sequence[tuple[str, int]] = ()  # prompt_id and number in the group of each row
+    played: list[Completion] | None = None  # by `rollout_func`, if any
     sizes: list[int] | None = None  # rows of each group of the generation; None: num_generations
 
     def read(self, messages: list[dict[str, Any]]) -> list[int]:
-        """The token ids of a prompt, as training reads it."""
+        """The token ids of a prompt as training reads it."""
         ids: list[list[int]] = self._tokenize_prompts([messages])[0]
         return ids[0]
 
@@ -123,11 +124,11 @@ class ChoosingTrainer(GRPOTrainer):
         return output if live is None else self.without_dead(output, live)
 
     def live_groups(self, kept: list[bool] | None) -> list[bool] | None:
-        """Which groups of all workers to train on; None for all. `kept`: what the chooser keeps."""
+        """Which groups of all workers to train on; None for all. kept: by the chooser."""
         return None if kept is None or all(kept) else kept
 
     def _number(self, inputs: Sequence[TrainingRow]) -> None:
-        """Number this worker's rows in their groups; those of a repeated prompt go on counting."""
+        """Number this worker's rows in their groups; repeated prompts continue the count."""
         first: int = self.accelerator.process_index * len(inputs)
         size: Any = self.num_generations
         self.drawn = [
@@ -136,7 +137,7 @@ class ChoosingTrainer(GRPOTrainer):
         ]
 
     def _advantages(self, inputs: Sequence[TrainingRow], sizes: Sequence[int]) -> torch.Tensor:
-        """Advantages [B] as TRL computes them, of groups of any sizes, and logged in its place."""
+        """Advantages [B] as in TRL, for groups of any sizes; also replaces TRL's log of them."""
         weight = self.reward_weights.to(self.accelerator.device)
         rewards = weight * torch.tensor([row["reward"] for row in inputs], device=weight.device)
         advantages, spread = group_advantages(rewards, sizes, self.scale_rewards)
@@ -155,7 +156,7 @@ class ChoosingTrainer(GRPOTrainer):
         return [Rollout(*each) for each in zip(prompts, ids, completions, logprobs, strict=True)]
 
     def _generate(self, prompts: Any) -> Any:
-        """The rollouts that were drawn already, or as in TRL."""
+        """The rollouts that were already drawn, or as in TRL."""
         drawn, self.rollouts = self.rollouts, None
         if drawn is None:
             return self._generated(prompts)
@@ -166,7 +167,7 @@ class ChoosingTrainer(GRPOTrainer):
         return prompt_ids, ids, mask, completions, of_tokens, {}, None, []
 
     def _generated(self, prompts: Any) -> Any:
-        """As in TRL; episodes that were played come with the completions, for their marks."""
+        """As in TRL; played episodes are added to the completions, for their marks."""
         with self.generating():
             output = super()._generate(prompts)
         played, self.played = self.played, None
@@ -178,8 +179,8 @@ class ChoosingTrainer(GRPOTrainer):
     def without_dead(self, output: Inputs, live: Sequence[bool]) -> Inputs:
         """A scored generation with the tokens of dead groups masked out of the loss.
 
-        `live` holds one entry per group of all workers. The mask is TRL's for tokens that a tool
-        wrote: the model still reads them, so no log-probability changes.
+        live: one entry per group of all workers. The mask is TRL's for tool tokens: the model still
+        reads them, so log-probabilities do not change.
         """
         completion_mask = output["completion_mask"]
         sizes: Any = torch.tensor(self.sizes or [self.num_generations] * len(live))
@@ -191,12 +192,12 @@ class ChoosingTrainer(GRPOTrainer):
         return output | {"tool_mask": mask, "num_items_in_batch": tokens, "live_share": share}
 
     def _compute_loss(self, model: Any, inputs: Inputs) -> torch.Tensor:
-        """TRL's loss of the groups to train on."""
+        """TRL's loss for the groups to train on."""
         share = float(inputs.get("live_share", 1.0))
         if share in (0.0, 1.0) or self.loss_type in BY_TOKENS:
             return super()._compute_loss(model, inputs)
         beta, advantages = self.beta, inputs["advantages"]
-        # The loss is linear in both; scaling them leaves an entropy bonus alone.
+        # The loss is linear in both; scaling them does not change an entropy bonus.
         self.beta = beta / share
         try:
             return super()._compute_loss(model, inputs | {"advantages": advantages / share})
@@ -206,11 +207,11 @@ class ChoosingTrainer(GRPOTrainer):
 
 ROWS_COMPARED = 8  # rollouts of an update with a checkpoint
 TOKENS_COMPARED = 64  # at least
-BROUGHT = "decile_rewards"  # the column of rows whose rollouts were drawn, and rewarded, before
+BROUGHT = "decile_rewards"  # the column of rows with rollouts that are already drawn and rewarded
 
 
 class Selector(Protocol):
-    """What chooses the prompts of a trainer that is not Decile's own."""
+    """Chooses the prompts of a user's own trainer."""
 
     groups: GroupRecorder
 
@@ -226,13 +227,13 @@ class Selector(Protocol):
         """Write the state to a checkpoint."""
 
     def load(self, folder: Path) -> None:
-        """Read the state of a checkpoint. Raises UserError where that is impossible."""
+        """Read the state of a checkpoint. Raises UserError if that is impossible."""
 
 
 def reads_ahead(trainer: Any) -> bool:
-    """Whether this is TRL's asynchronous trainer, whose worker reads prompts before the updates.
+    """Whether this is TRL's asynchronous trainer, which has a worker that reads prompts ahead.
 
-    By the names of its classes: an import of TRL's experimental modules warns, and takes seconds.
+    It checks class names, because importing TRL's experimental modules warns and takes seconds.
     """
     kinds = type(trainer).__mro__
     return any(kind.__module__.startswith("trl.experimental.async_grpo.") for kind in kinds)
@@ -241,33 +242,33 @@ def reads_ahead(trainer: Any) -> bool:
 def check_rows_read_ahead(trainer: Any, dataset: Any) -> None:
     """Raise UserError unless the worker of the asynchronous trainer reads the rows of `dataset`.
 
-    Its worker has a copy of them, which it reads from the first row to the last, again and again.
-    Only the first process of a trainer has a worker.
+    The worker has a copy of the rows, and reads it repeatedly from first to last. Only the first
+    process of a trainer has a worker.
     """
     worker = trainer.rollout_worker
     settings = getattr(worker, "_loop_kwargs", {})
     if worker is not None and settings.get("dataset") is not dataset:
         raise UserError(
-            f"attach: the rollout_worker of this {type(trainer).__name__} reads prompts of its "
-            "own: leave rollout_worker out, or give it the rows of selector.dataset and leave out "
-            "attach"
+            f"attach: the rollout_worker of this {type(trainer).__name__} reads different "
+            "prompts: leave rollout_worker out, or give it the rows of selector.dataset and leave "
+            "out attach"
         )
 
 
 class SelectedTrainer(ChoosingTrainer):
-    """A trainer of the user's own that a selector was attached to.
+    """A user's own trainer with an attached selector.
 
-    Its groups are recorded with the rewards of its own functions. A checkpoint has the selector's
-    state before it has the trainer's, so that one that can be resumed has both.
+    Its groups are recorded with the rewards of its own functions. The selector's state is written
+    before the trainer's, so that a checkpoint that can be resumed has both.
     """
 
     selector: Selector
 
     @classmethod
     def check(cls, trainer: Any) -> None:
-        """Raise UserError for what is no GRPOTrainer, or has a selector."""
+        """Raise UserError if the trainer is not a GRPOTrainer, or already has a selector."""
         if not isinstance(trainer, GRPOTrainer) or isinstance(trainer, ChoosingTrainer):
-            reason = "has a selector" if isinstance(trainer, cls) else "is no trl.GRPOTrainer"
+            reason = "has a selector" if isinstance(trainer, cls) else "is not a trl.GRPOTrainer"
             name = type(trainer).__name__
             raise UserError(f"attach: this {name} {reason}: pass a new GRPOTrainer")
 
@@ -281,7 +282,7 @@ class SelectedTrainer(ChoosingTrainer):
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
     ) -> torch.Tensor:
-        """As in TRL, recorded; those of rollouts that were rewarded already are not paid twice."""
+        """As in TRL, recorded; rewards that are already known are not computed again."""
         model: Any = self.model
         if model.training and BROUGHT in inputs[0]:
             self._pending_extra_logs.clear()  # with the rows of discarded groups
@@ -303,7 +304,7 @@ class SelectedTrainer(ChoosingTrainer):
         completion_ids: Sequence[Sequence[int]],
         rows: Sequence[Any],
     ) -> list[Marked]:
-        """Marks of rollouts that the chooser drew; the rows then bring their rewards."""
+        """Marks of rollouts that the chooser drew; adds their rewards to the rows."""
         prompts = [row["prompt"] for row in rows]
         every = super()._calculate_rewards(rows, prompts, completions, completion_ids)
         own = every[own_rows(len(rows))].tolist()
@@ -324,19 +325,19 @@ class SelectedTrainer(ChoosingTrainer):
 
 
 class LiveGroupsTrainer(ChoosingTrainer):
-    """TRL's GRPO in less time, with its gradients to rounding.
+    """Faster GRPO with the same gradients as TRL, up to rounding.
 
-    Decile's decoder draws the rollouts, rows that cannot move the weights are not computed, and a
+    Decile's decoder draws the rollouts, rows that cannot change the weights are not computed, and a
     group reads its prompt once.
 
-    Given a recorder, dead groups are left out of the loss itself (TRL issue 5588, PR 6368). Plain
-    GRPO keeps them in: with beta > 0 their KL term moves the weights, and they count in the
-    loss's denominator, so that live groups weigh less the more groups are dead. Here the loss of an
-    update is that of a batch of its live groups only: exactly so for grpo, dr_grpo, sapo and luspo
-    (divided by rows) and dapo, cispo and vespo (divided by the batch's tokens), whatever the
-    micro-batches and workers, as long as one generation serves one update; for bnpo, which divides
-    by each micro-batch's own tokens, where there is one micro-batch. Without any live group, loss
-    and gradient are 0; an optimizer with momentum still moves the weights.
+    Given a recorder, dead groups are left out of the loss (TRL issue 5588, PR 6368). Plain GRPO
+    includes them: with beta > 0 their KL term moves the weights, and they count in the loss's
+    denominator, so that live groups have less weight the more groups are dead. Here the loss of an
+    update is that of a batch with only its live groups. This is exact for grpo, dr_grpo, sapo and
+    luspo (divided by rows) and for dapo, cispo and vespo (divided by the batch's tokens) with any
+    micro-batches and workers, as long as one generation serves one update. It is exact for bnpo
+    (divided by each micro-batch's tokens) with one micro-batch. Without a live group, loss and
+    gradient are 0; an optimizer with momentum still moves the weights.
     """
 
     def __init__(self, *, recorder: GroupRecorder | None, **kwargs: Any) -> None:
@@ -344,23 +345,24 @@ class LiveGroupsTrainer(ChoosingTrainer):
         self.recorder = recorder
         self.decoder: Decoder | None = None  # None: TRL draws the rollouts
         self.before = 0  # groups of the record when this generation began
-        self.why_padded: str | None = None  # why rows do not share prompts; None: not yet known
-        self.notes: list[str] = []  # for the user: what is left to TRL, and why
+        self.why_padded: str | None = None  # why rows do not share prompts; None until determined
+        self.notes: list[str] = []  # for the user: computations left to TRL, and why
         self.base_weights: list[torch.Tensor] = []  # of layers with an adapter
         self.max_batch = sys.maxsize  # completions generated at once
         self.has_dropout = has_dropout(self.model)
         self.by_adapter: dict[str, float] = {}  # of the last comparison: see `_by_adapter`
         device = self.accelerator.device
         self.differences = torch.zeros(2, dtype=torch.float64, device=device)
-        """Sum over tokens of an update, and their number: see `guards.check_rollouts`."""
+        """The sum over tokens of an update, and their number: see `guards.check_rollouts`."""
         if self.use_vllm:
             vllm: Any = self.vllm_generation
             vllm.sync_weights = partial(self._sync_weights, vllm.sync_weights)
 
     def _sync_weights(self, sync: Callable[[], None]) -> None:
-        """As in TRL, which merges the adapter meanwhile; then the base weights as they were.
+        """As in TRL, which merges the adapter meanwhile; then restores the base weights.
 
-        Unmerging in bfloat16 leaves a sixth of them rounded, each time further (TRL issue 6688).
+        Unmerging in bfloat16 changes a sixth of them by rounding, and more each time (TRL issue
+        6688).
         """
         model: Any = self.model
         layers = [m.get_base_layer() for m in model.modules() if isinstance(m, BaseTunerLayer)]
@@ -372,7 +374,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
             data.copy_(before)
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Nothing: a finished cell gets its own README.md (`training.model_card`)."""
+        """Do nothing: a finished cell gets its own README.md (`record.model_card`)."""
 
     def _generate_single_turn(
         self,
@@ -382,13 +384,13 @@ class LiveGroupsTrainer(ChoosingTrainer):
         num_generations: Any,
         has_tool_images: bool = False,
     ) -> Any:
-        """By `decoder`, or as in TRL; both draw in parts when memory runs out.
+        """Draw with `decoder`, or as in TRL; both draw in parts if memory runs out.
 
-        The generation's cache takes most of the memory, and a smaller micro-batch does not shrink
+        The generation's cache takes most of the memory, and a smaller micro-batch does not reduce
         it.
         """
         model: Any = self.model
-        if self.decoder and model.training and not images:  # the loss reads token ids alone, too
+        if self.decoder and model.training and not images:  # the loss also reads only token ids
             return self.decoder.draw(self.state.global_step + 1, self.drawn, prompt_ids)
         rest = (images, multimodal_fields, num_generations, has_tool_images)
         if self.use_vllm or self.is_fsdp_enabled:  # all workers must generate batches of one size
@@ -406,7 +408,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         return completion_ids, None
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """As in TRL, with the rows of a new generation arranged: see `live_rows`."""
+        """As in TRL, with the rows of a new generation reordered: see `shortcuts.arranged`."""
         buffered = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if self._buffered_inputs is buffered or self._buffered_inputs is None:
@@ -417,9 +419,9 @@ class LiveGroupsTrainer(ChoosingTrainer):
         return self._buffered_inputs[self._step % len(self._buffered_inputs)]
 
     def _window(self) -> int:
-        """Over how many micro-batches rows may move: those of one update, or one.
+        """The number of micro-batches that rows may move between: those of one update, or one.
 
-        One where the loss depends on which rows share a micro-batch.
+        It is one if the loss depends on which rows share a micro-batch.
         """
         args: Any = self.args
         steps = args.steps_per_generation
@@ -432,7 +434,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
 
     @property
     def independent_rows(self) -> bool:
-        """Whether each row adds its own part to the loss, whatever the other rows are."""
+        """Whether each row's contribution to the loss is independent of other rows."""
         return not (
             self.top_entropy_quantile < 1 or self._entropy_bonus_enabled or self.aux_loss_enabled
         )
@@ -440,8 +442,8 @@ class LiveGroupsTrainer(ChoosingTrainer):
     def _with_kept_rows(self, batches: list[Inputs]) -> list[Inputs]:
         """The micro-batches with `kept` [B]: the rows that are computed.
 
-        Several workers compute as many of a micro-batch, and one at least: they gather numbers of
-        every row, and wait for each other's gradients.
+        All workers compute equally many rows of a micro-batch, and at least one, because they
+        gather numbers of every row and wait for each other's gradients.
         """
         if not self.independent_rows:
             return batches
@@ -469,7 +471,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         return output | {"row": rows, "group": torch.arange(len(sizes)).repeat_interleave(sizes)}
 
     def live_groups(self, kept: list[bool] | None) -> list[bool] | None:
-        """Given a recorder, those whose correctness differs."""
+        """Given a recorder, the groups with differing correctness."""
         if self.recorder is None:
             return super().live_groups(kept)
         outcomes = [row["outcomes"] for row in self.recorder.rows[self.before :]]
@@ -487,9 +489,9 @@ class LiveGroupsTrainer(ChoosingTrainer):
         compute_aux_loss: Any = False,
         **of_images: Any,
     ) -> Any:
-        """As in TRL, each [B, C], from rows that share their prompts where the model allows it.
+        """As in TRL, each [B, C], from rows that share their prompts if the model allows it.
 
-        The log-probabilities stay for `_differences`.
+        The log-probabilities are kept for `_differences`.
         """
         options = (compute_entropy, compute_aux_loss)
         padded = partial(super()._get_per_token_logps_and_entropies, model, **of_images)
@@ -523,7 +525,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         ]
 
     def _why_padded(self, padded: Any, ids: Any, mask: Any, columns: int) -> str:
-        """Why rows do not share their prompts; empty where two of them agree when they do."""
+        """Why rows cannot share their prompts; empty if two rows agree when they do."""
         model: Any = self.model
         args: Any = self.args
         sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
@@ -539,15 +541,15 @@ class LiveGroupsTrainer(ChoosingTrainer):
         return disagreement(lambda: self._packed(model, *few)[0], lambda: padded(*few)[0], limit)
 
     def _compute_loss(self, model: Any, inputs: Inputs) -> torch.Tensor:
-        """TRL's loss, from the rows and columns that matter: equal to rounding.
+        """TRL's loss from the rows and columns with an effect; equal up to rounding.
 
-        What TRL logs of a part of the rows is logged as `live_rows/…`.
+        TRL's logs of part of the rows are logged as `live_rows/…`.
         """
         if "row" not in inputs:
             return super()._compute_loss(model, inputs)
         rows = rows_of(inputs, inputs["kept"]) if "kept" in inputs else inputs
         if not len(rows["row"]):
-            # An optimizer skips weights without gradients; here they are 0, as in TRL.
+            # An optimizer skips weights without gradients; here gradients are 0, as in TRL.
             zeros = [(0 * p).sum() for p in model.parameters() if p.requires_grad]
             return torch.stack(zeros).sum()
         if self.pad_to_multiple_of is None and not scales_with_length(self.model):
@@ -565,15 +567,15 @@ class LiveGroupsTrainer(ChoosingTrainer):
             for name, values in ours.items():
                 every[f"live_rows/{name}"] += values
         if not self.has_dropout:
-            # Without old ones, an update trains on rollouts of its own weights alone.
+            # Without old ones, an update only trains on rollouts of its own weights.
             scored = rows.get("old_per_token_logps", self.scored)
             self.differences += self._differences(rows, scored)
         return loss * denominator_ratio(rows, inputs, self.loss_type)
 
     @property
     def checks_adapter(self) -> bool:
-        """Whether to compare rollouts with other adapters: once in an update with a checkpoint,
-        while its rollouts are those of the weights that train.
+        """Whether to compare rollouts with other uses of the adapter: once in an update with a
+        checkpoint, if its rollouts are from the weights in training.
         """
         args: Any = self.args
         generations = args.steps_per_generation * self.num_iterations
@@ -583,9 +585,10 @@ class LiveGroupsTrainer(ChoosingTrainer):
         return due and drawn_now and not self.by_adapter
 
     def _by_adapter(self, model: Any, rows: Inputs) -> dict[str, float]:
-        """How far a few rollouts are from the model with its adapter, without, and with it twice.
+        """The differences of a few rollouts from the model with its adapter, without, and with it
+        twice.
 
-        Means over tokens, in nats; empty where there are too few, or none with a log-probability.
+        Means over tokens, in nats; empty if there are too few, or none with a log-probability.
         """
         rows = rows_of(rows, slice(ROWS_COMPARED))
         ids, masks = (
@@ -612,12 +615,13 @@ class LiveGroupsTrainer(ChoosingTrainer):
         return by_adapter
 
     def _differences(self, rows: Inputs, scored: torch.Tensor) -> torch.Tensor:
-        """The sum of |log-probability when drawn - `scored`|, both [B, C], and how many tokens [2].
+        """The sum of |log-probability when drawn - `scored`|, both [B, C], and the number of
+        tokens: [2].
 
-        On the device: reading them would wait for it.
+        They stay on the device, because reading them would wait for it.
         """
         drawn = rows.get("sampling_per_token_logps")
-        # Without the correction, TRL lets vLLM give those before the temperature.
+        # Without the correction, TRL lets vLLM return log-probabilities before the temperature.
         if drawn is None or (self.use_vllm and not self.vllm_importance_sampling_correction):
             return torch.zeros_like(self.differences)
         difference = (scored - drawn).abs()
@@ -625,7 +629,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         return torch.stack([difference.where(counts, 0).sum(), counts.sum()]).to(self.differences)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As in TRL, with the mean difference over the tokens of all workers."""
+        """As in TRL, plus the mean difference over the tokens of all workers."""
         total, count = self.accelerator.gather(self.differences[None]).sum(0).tolist()
         if count:
             self._metrics["train"][LOGP_DIFFERENCE] = [total / count]

@@ -1,8 +1,8 @@
-"""Cells -> Ray Tune. The store decides which cells are missing; a new Tuner runs only those.
+"""Cells -> Ray Tune. The store determines which cells are missing; a new Tuner runs only those.
 
-A cell of one worker is a Tune function trainable; one of several starts a Ray Train group inside
-its trial. A trial that dies is retried and resumes from its last complete checkpoint; an error that
-would be the same every time is not.
+A cell with one worker is a Tune function trainable; a cell with several starts a Ray Train group
+inside its trial. A trial that dies is retried and resumes from its last complete checkpoint.
+Deterministic errors are not retried.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ from orchestrator.training.hangs import GRACE, GroupWatch
 from orchestrator.training.micro_batch import SmallerBatch
 from orchestrator.training.trial import run_cell
 
-RETRIES = 3  # attempts with a smaller micro-batch not counted
+RETRIES = 3  # not counting attempts with a smaller micro-batch
 DETERMINISTIC = (
     ValueError,
     TypeError,
@@ -47,11 +47,11 @@ DETERMINISTIC = (
     NotImplementedError,
     MarkingError,
 )
-TRANSIENT = (OSError, pa.ArrowException)  # as errors or as their causes
+TRANSIENT = (OSError, pa.ArrowException)  # as errors or their causes
 
 
 class SameAgain(RuntimeError):
-    """A cell failed in a way in which it would fail again; the message is for people."""
+    """A cell failed and would fail again in the same way; the message is for the user."""
 
 
 # Trains one cell in this process: (cell, storage, report).
@@ -68,7 +68,7 @@ class CellSource(Protocol):
         """Whether to ask for the next cell later, while others run."""
 
     def updated(self, cell: Cell, report: UpdateReport | ActivityReport) -> None:
-        """A trial reported an update, or what it is at."""
+        """A trial reported an update or its current activity."""
 
     def retried(self, cell: Cell, error: str) -> None:
         """A trial failed and starts again; `error` is the traceback."""
@@ -80,14 +80,14 @@ class CellSource(Protocol):
 class Driver:
     """The source and the cells of running trials, for Tune's callbacks in this process.
 
-    Tune pickles its searcher and callbacks to restore a run, which Decile never does: a copy is
+    Tune pickles its searcher and callbacks to restore a run, which Decile does not use: copies are
     empty.
     """
 
     def __init__(self, source: CellSource | None = None, cells: int = 0) -> None:
         self.source: Any = source
         self.running: dict[str, Cell] = {}  # by trial id
-        self.waiting = cells  # how many cells have not started
+        self.waiting = cells  # number of cells that have not started
 
     def __reduce__(self) -> tuple[type["Driver"], tuple[()]]:
         return Driver, ()
@@ -96,21 +96,21 @@ class Driver:
 def run_cells(
     source: CellSource, cells: Sequence[Cell], at_once: int, store: Store, train: Train = run_cell
 ) -> None:
-    """Run the cells that `source` provides, at most `at_once` at a time, to their ends.
+    """Run the cells that `source` provides until they end, at most `at_once` at a time.
 
-    Tune asks for the next cell when resources are free, so cells start in the source's order. Of a
-    grid given at the start, Tune would not keep the order when it reuses processes.
+    Tune asks for the next cell when resources are free, so that cells start in the source's order.
+    With a grid given at the start, Tune would not keep the order when it reuses processes.
 
     Raises RayFails if Tune returns before all cells have ended.
     """
     if not cells:
         return
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow is our only view
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow is the only view
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "inf")  # no snapshots of all trials
     from ray import tune
 
     quiet_logs()
-    # Tune logs a traceback for every failure of a trial; the callback passes it on instead.
+    # Tune would log a traceback for every failure of a trial; the callback handles it instead.
     logging.getLogger("ray.tune.execution.tune_controller").setLevel(logging.CRITICAL)
     keep_credentials_from_trials()
     retry_trials_that_run_out_of_memory()
@@ -131,10 +131,10 @@ def run_cells(
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
                 callbacks=[_callback(driver)],
                 verbose=0,
-                progress_reporter=tune.CLIReporter(),  # the one of notebooks clears the output
+                progress_reporter=tune.CLIReporter(),  # the one for notebooks clears the output
             ),
         ).fit()
-    if unfinished := driver.waiting + len(driver.running):  # a signal that Tune handles, say
+    if unfinished := driver.waiting + len(driver.running):  # such as after a signal to Tune
         raise RayFails(
             f"Ray Tune ended before {unfinished} of {counted(len(cells), 'cell')}; "
             "rerun the same command to resume"
@@ -142,7 +142,7 @@ def run_cells(
 
 
 def _bundles(config: Mapping[str, str]) -> Any:
-    """What Tune reserves for a trial; workers of a Ray Train group reserve their own resources."""
+    """Tune's reservation for a trial; workers of a Ray Train group reserve their own resources."""
     from ray import tune
 
     resources = Cell.model_validate_json(config["cell"]).resources
@@ -173,7 +173,7 @@ def _searcher(driver: Driver) -> Any:
             """The callback notifies the source."""
 
         def save(self, checkpoint_path: str) -> None:
-            """Nothing to save: the store knows which cells are missing."""
+            """Nothing to save: missing cells are determined from the store."""
 
         def restore(self, checkpoint_path: str) -> None:
             """Never called: a sweep resumes from the store."""
@@ -193,7 +193,7 @@ def trainable(config: Mapping[str, str], train: Train) -> None:
             with deterministic_errors():
                 train(cell, config["storage"], _as_json(tune.report))
     except SameAgain as error:
-        # Tune retries whatever a trial raises, so the trial reports the error and ends.
+        # Tune retries on any exception of a trial, so the trial reports the error and ends.
         tune.report({"failure": str(error)})
     except SmallerBatch:
         tune.report({"smaller_batch": True})
@@ -203,10 +203,10 @@ def trainable(config: Mapping[str, str], train: Train) -> None:
 
 
 def _free_memory() -> None:
-    """Give back what a cell used, since the next one runs in the same process, in another thread.
+    """Free a cell's memory, since the next one runs in the same process, in a different thread.
 
-    A trainer and its model refer to each other; and what a thread has freed, glibc keeps in an
-    arena of that thread, which was seen to add 4 GB for each cell of 135 million parameters.
+    A trainer and its model refer to each other. Also, glibc keeps memory freed by a thread in the
+    thread's arena, which added 4 GB for each cell of 135 million parameters.
     """
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # not on macOS
@@ -215,7 +215,7 @@ def _free_memory() -> None:
 
 @contextmanager
 def deterministic_errors() -> Iterator[None]:
-    """Raise SameAgain for an error that is deterministic, while its causes are still known."""
+    """Raise SameAgain for a deterministic error, while its causes are still available."""
     try:
         yield
     except DETERMINISTIC as error:
@@ -226,7 +226,7 @@ def deterministic_errors() -> Iterator[None]:
 
 
 def is_deterministic(error: BaseException) -> bool:
-    """Whether a cell would fail in the same way again: a wrong value, and no file or network."""
+    """Whether a cell would fail in the same way again: wrong values, not file or network errors."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, (*TRANSIENT, StoreError)):
@@ -236,16 +236,16 @@ def is_deterministic(error: BaseException) -> bool:
 
 
 def _as_json(report: Callable[[dict[str, str]], None]) -> Report:
-    """Sends each report as one text: Tune keeps statistics of every number of every trial."""
+    """Send each report as one text: Tune keeps statistics of every number of every trial."""
     return lambda values: report({"report": json.dumps(values)})
 
 
 def _run_group(cell: Cell, storage: str) -> None:
     """Train one cell with several Ray Train workers, one process (and GPU) each.
 
-    Raises SameAgain or SmallerBatch where a worker did, and Hang where they wait for each other.
-    That and any other failure is the trial's, which Tune retries: Ray Train itself would start the
-    workers again whatever they raised.
+    Raises SameAgain or SmallerBatch if a worker did, and Hang if workers wait for each other. Hangs
+    and other failures fail the trial, and Tune retries it. Ray Train itself would restart the
+    workers after any exception.
     """
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -294,7 +294,7 @@ def group_worker(config: Mapping[str, str]) -> None:
 
 
 def _last_failure(trial: Any) -> str:
-    """The text of a trial's latest error: Tune appends each to one file, with a heading."""
+    """The text of a trial's latest error; Tune appends each error to one file, with a heading."""
     try:
         text = Path(trial.error_file or "/").read_text()
     except OSError:  # a full disk
@@ -305,7 +305,7 @@ def _last_failure(trial: Any) -> str:
 def _callback(driver: Driver) -> Any:
     from ray.tune import Callback
 
-    failures: dict[str, str] = {}  # by trial id, of trials that ended with an error of their own
+    failures: dict[str, str] = {}  # by trial id, for trials that reported an error
 
     class ReportCallback(Callback):
         """Passes on what trials report to the source."""
@@ -319,7 +319,7 @@ def _callback(driver: Driver) -> Any:
             if "failure" in result:
                 failures[trial.trial_id] = result["failure"]
             if "smaller_batch" in result:
-                trial.max_failures += 1  # Tune counts this attempt, too
+                trial.max_failures += 1  # Tune also counts this attempt
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
             cell = driver.running.pop(trial.trial_id)

@@ -18,7 +18,7 @@ class Workers:
 
     @classmethod
     def of(cls, cell: Cell) -> "Workers":
-        """Of this process; a cell of several workers needs an initialised process group."""
+        """The workers of this process's cell; several workers need an initialised process group."""
         if cell.resources.workers == 1:
             return cls()
         import torch.distributed as dist
@@ -26,10 +26,10 @@ class Workers:
         return cls(dist.get_rank(), dist.get_world_size())
 
     def from_first(self, function: Callable[[], T]) -> T:
-        """Call `function` on worker 0 only and return its value, which is pickled, on all workers.
+        """Call `function` on worker 0 only and return its pickled value on all workers.
 
-        Where it raises, all workers raise: one that went on would wait in a collective for worker 0
-        until that times out.
+        If it raises, all workers raise, because the rest would wait for worker 0 in a collective
+        until it times out.
         """
         if self.count == 1:
             return function()
@@ -50,7 +50,7 @@ class Workers:
         return message[0]
 
     def wait(self) -> None:
-        """Wait until every worker has come this far."""
+        """Wait until every worker has reached this point."""
         if self.count > 1:
             from accelerate import PartialState
 

@@ -58,8 +58,9 @@ def hang(
 @pytest.mark.parametrize("error", [GLOO, REPORT, STORE, MEETING, NCCL])
 def test_a_wait_for_a_worker_that_sleeps_is_one_line(tmp_path: Path, error: Exception) -> None:
     assert hang(tmp_path, group_error(rank_0=error), [WAITS, SLEEPS], nccl=False) == (
-        "worker 0 (node 10.0.0.1, process 11) waited 600 s for worker 1 (node 10.0.0.2, process "
-        "12) at tasks/slow.py:14 in mark: if it was at work, raise resources.timeout"
+        "worker 0 (node 10.0.0.1, process 11) timed out after 600 s waiting for worker 1 "
+        "(node 10.0.0.2, process 12), which was at tasks/slow.py:14 in mark: "
+        "if it was making progress, increase resources.timeout"
     )
 
 
@@ -81,7 +82,8 @@ def test_a_process_that_nccl_has_ended_after_the_time_has_waited(tmp_path: Path)
 def test_workers_that_never_meet_are_a_hang(tmp_path: Path) -> None:
     failed = ControllerError(MEETING)
     assert hang(tmp_path, failed, [], nccl=False) == (
-        "all workers waited 600 s for each other: if it was at work, raise resources.timeout"
+        "all workers timed out after 600 s waiting for each other: "
+        "if one was making progress, increase resources.timeout"
     )
     assert hang(tmp_path, ControllerError(ValueError("wrong")), [], nccl=False) is None
 
@@ -89,11 +91,11 @@ def test_workers_that_never_meet_are_a_hang(tmp_path: Path) -> None:
 def test_workers_that_wait_as_well_are_not_named_as_hanging() -> None:
     late = WorkerPlace(2, "10.0.0.3", 13, waits=True, line="a.py:1 in f", stack="File ...")
     line = hang_line([WAITS, SLEEPS, late, late._replace(rank=3)], 600)
-    waiting, _, hanging = line.partition(" waited 600 s for ")
+    waiting, _, hanging = line.partition(" timed out after 600 s waiting for ")
     assert "worker 0" in waiting and "worker 2" in waiting and "1 more" in waiting
     assert "worker 1" in hanging and "worker 2" not in hanging
     stopped = WorkerPlace(1, "10.0.0.2", 12)
-    assert "process 12), which does not answer" in hang_line([WAITS, stopped], 600)
+    assert "process 12), which does not respond" in hang_line([WAITS, stopped], 600)
     assert "for worker 2" in hang_line([WAITS, late], 600), "the only one that has not failed"
 
 
@@ -128,8 +130,8 @@ def test_rays_hang_detector_for_nccl_gives_the_ranks(tmp_path: Path) -> None:
     error = pickle.loads(pickle.dumps(caught.value))
     line = hang(tmp_path, error, [], nccl=True)
     assert line == (
-        "worker 0 (node 10.0.0.1, process 11) waited 600 s for worker 1 (node 10.0.0.2, process "
-        "12): if it was at work, raise resources.timeout"
+        "worker 0 (node 10.0.0.1, process 11) timed out after 600 s waiting for worker 1 "
+        "(node 10.0.0.2, process 12): if it was making progress, increase resources.timeout"
     )
 
 

@@ -126,4 +126,4 @@ def test_workers_wait_in_steps_for_another_process_that_trains_the_cell(tmp_path
         releaser.join()
     assert first == second and first[0] == 3
     texts = {(tmp_path / f"report-{rank}").read_text() for rank in (0, 1)}
-    assert len(texts) == 1 and "which trains this cell" in texts.pop()
+    assert len(texts) == 1 and "waiting for process" in texts.pop()
