@@ -38,7 +38,7 @@ METHOD = (
     "averaged within a run, and runs are paired by question. Related questions are averaged "
     "within their group. In brackets: the 95 % interval of this pair alone, for new questions "
     "and, with several runs, for new seeds; p is two-sided. Holm's correction covers all pairs of "
-    "this page. One arm beats another where the interval excludes zero and the corrected p is at "
+    "this page. One arm beats another if the interval excludes zero and the corrected p is at "
     "most .05. For two arms with one run each, that is a statement about these models. If one arm "
     "has several runs, it is about policies and needs several runs of both. The sample size "
     "stated as needed detects a difference of the observed size with 80 % power at the strictest "

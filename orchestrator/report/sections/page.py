@@ -42,7 +42,7 @@ METHOD = (
     "Each pair is compared on the same test questions and with all seeds of both. In brackets: the "
     "95 % interval of this pair alone; p is two-sided. This report makes {count}: every pair of "
     "policies, by accuracy on their own test set, for each model, dataset, probe and other axis. "
-    "Holm's correction covers all of them. A policy beats another where the interval excludes zero "
+    "Holm's correction covers all of them. A policy beats another if the interval excludes zero "
     "and the corrected p is at most .05. The sample size stated as needed detects a difference of "
     "the observed size with 80 % power at the strictest level of Holm's correction; none is stated "
     "beyond 100 seeds and 10,000 questions, or ten times those of the comparison. Seeds "
