@@ -6,6 +6,8 @@
 # make gpu-figures [PART=…]: measures what needs a GPU; gpu-kit: its libraries, to copy there.
 # make check: lint, types and the pure tests. make test: these, and each promise with the real parts.
 # make test-all: these, every case of a kind, and the numeric tests as on other CPUs.
+# make docs: docs/reference/ and docs/experiments.schema.json, from docstrings and registries; the
+#   table of docs/notes/.
 # make wheel: the wheel, installed without extras into empty environments, and tried there.
 # make test-engines: the tests with vLLM, in .venv-vllm, which make engine-vllm builds.
 PYTHON ?= python3
@@ -37,7 +39,7 @@ define install-into
 		|| $(1)/bin/python -m pip install --quiet --constraint $(2) $(3)
 endef
 
-.PHONY: demo demo-smollm2 chaos mutants gpu-figures gpu-kit check test tests test-all exhaustive test-cpus test-engines wheel lint types pure schema install \
+.PHONY: demo demo-smollm2 chaos mutants gpu-figures gpu-kit check test tests test-all exhaustive test-cpus test-engines wheel lint types pure docs install \
 	engine-vllm clean
 .DEFAULT_GOAL := install
 
@@ -136,9 +138,9 @@ gpu-figures: install
 gpu-kit: install
 	$(BIN)/python -m benchmarks.gpu_kit $(KIT)
 
-schema: install
-	$(BIN)/python -c 'import json; from orchestrator.config.schema import json_schema; \
-		print(json.dumps(json_schema(), indent=2))' > docs/experiments.schema.json
+docs: install
+	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.generate_notes
 
 clean:
 	rm -rf .venv .venv-vllm .venv-light .venv-oldest build mutants *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

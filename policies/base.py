@@ -392,19 +392,18 @@ EXCLUDED = ("suspected", "unsolved", "form")
 
 @dataclass(kw_only=True)
 class Requiring:
-    """The options `require` and `exclude`.
+    """Policies with the options `require` and `exclude`.
 
-    `require: parsed` keeps a prompt if at least half of its failures are parsed answers, that is,
-    `wrong` rather than `unparsed` or `truncated`. Prompts without failures are kept. Marker errors
-    do not count. Without this option, "hard" may mean "did not finish within the token limit".
-
-    `exclude: suspected` leaves out prompts whose gold answer is probably wrong, because most of
-    their samples with an answer agree on a different one. It leaves out none in a pool where fewer
-    than half of such gold answers are expected to be wrong. `exclude: unsolved` leaves out prompts
-    without a correct sample. `exclude: form` leaves out prompts that fail by form: in at least half
-    of their failures no answer was read, or the gold answer has a form that the marker does not
-    read. It also leaves out prompts with more samples of the latter kind than correct ones. A list
-    such as `[suspected, unsolved]` combines them.
+    Options:
+        require: `parsed` keeps a prompt if at least half of its failures are parsed answers, that
+            is, `wrong` and not `unparsed` or `truncated`. Prompts without failures are kept.
+            Without it, "hard" may mean "did not finish within the token limit".
+        exclude: one of these words, or a list of them. `suspected`: prompts whose gold answer is
+            probably wrong (the column `suspected`). `unsolved`: those without a correct sample.
+            `form`: those that fail by form: of at least half of their failures no answer was read,
+            or it is the gold answer in another form than the marker reads; or more samples have
+            the latter than are correct. A list may also hold columns with values to leave out,
+            such as {source: drills}.
     """
 
     require: str | None = None

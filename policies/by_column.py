@@ -18,10 +18,10 @@ class ByColumn(SizeRule, ByColumns):
     """Completions in proportion to the weight of a prompt's value in `column`, at least 2 each.
 
     Options:
-        column: a column that travels with the prompts, such as `source`. weights: {value: weight},
-        such as {algebra: 1, geometry: 2}: a geometry prompt gets twice as many as an algebra
-        prompt. A weight may depend on the update, as shares of `within` do. Prompts with other
-        values have the weight 1.
+        column: a column that travels with the prompts, such as `source`.
+        weights: {value: weight}, such as {algebra: 1, geometry: 2}: a geometry prompt gets twice as
+            many as an algebra prompt. A weight may depend on the update, as shares of `within` do.
+            Prompts with other values have the weight 1.
     """
 
     name: ClassVar[str] = "by_column"

@@ -26,6 +26,17 @@ class Composed(OnlinePolicy, ByColumns):
     short of open prompts, the others make up for it, then random closed prompts. With gates, a
     policy is rebuilt from the history for each update, because it may rely on the prompts staying
     the same. Arrays have one entry per prompt [N], or per stratum [S].
+
+    Options:
+        of: the static policy whose subset it chooses from (default: `full`), such as `hard` or
+            `{band: {low: 0.1, high: 0.9}}`.
+        within: a column with the share of each value in every update: `source` (in proportion to
+            the prompts), `{source: equal}`, or `{source: {gsm8k: 0.7, math: 0.3}}`. A share is a
+            number, `{from: 0.8, to: 0.2, schedule: cosine}` over the updates (linear without a
+            schedule), or a list of numbers for equal parts of the training. Remainders are carried
+            over, so that a source differs from its share by less than one prompt at any time.
+        gates: a list of gates. Only prompts that all of them let pass are chosen; if there are too
+            few, closed ones are added at random.
     """
 
     def __init__(

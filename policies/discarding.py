@@ -20,7 +20,7 @@ class Dynamic(OnlinePolicy):
 
     Options:
         max_draws: an update draws at most this multiple of its prompts (4). It then trains on the
-        live groups that it has.
+            live groups that it has.
     """
 
     name: ClassVar[str] = "dynamic"
@@ -49,7 +49,8 @@ class Balanced(Dynamic):
     regardless of the band.
 
     Options:
-        low, high: the ends of the band (0.2, 0.8), both included. max_draws: as for `dynamic`.
+        low, high: the ends of the band (0.2, 0.8), both included.
+        max_draws: as for `dynamic`.
     """
 
     name: ClassVar[str] = "balanced"
@@ -84,8 +85,9 @@ class Greso(Dynamic):
     an update crosses the end of an epoch, the new epoch passes over prompts that it already has.
 
     Options:
-        p_easy, p_hard: the probabilities at the start (0.5, 0.5). target_easy, target_hard: the
-        target shares of all-correct and all-wrong groups (1/12, 1/6). max_draws: as for `dynamic`.
+        p_easy, p_hard: the probabilities at the start (0.5, 0.5).
+        target_easy, target_hard: the target shares of all-correct and all-wrong groups (1/12, 1/6).
+        max_draws: as for `dynamic`.
     """
 
     name: ClassVar[str] = "greso"

@@ -125,7 +125,7 @@ class Gaussian(OfRates):
     Options:
         mean, sd: numbers (0.5, 0.2), or schedules over the updates, such as {from: 0.8, to: 0.3}.
         age: the epochs after which a closed prompt passes again (1), doubled each time that its
-        group closes it again; `null`: never.
+            group closes it again; `null`: never.
     """
 
     mean: Any = 0.5
@@ -148,8 +148,9 @@ class Rates(OfRates):
     """Prompts whose last pass rate is between `low` and `high`, or not known.
 
     Options:
-        low, high: the ends of the band, both included. age: the epochs after which a closed prompt
-        passes again (1), doubled each time that its group closes it again; `null`: never.
+        low, high: the ends of the band, both included.
+        age: the epochs after which a closed prompt passes again (1), doubled each time that its
+            group closes it again; `null`: never.
     """
 
     low: float
@@ -189,9 +190,9 @@ class Retire(Reopening):
     """Prompts whose last `solved` groups in a row were not all entirely correct.
 
     Options:
-        solved: the number of entirely correct groups in a row after which a prompt is closed. age:
-        the epochs after which a closed prompt passes again (1), doubled each time that its group
-        closes it again; `null`: never.
+        solved: the number of entirely correct groups in a row after which a prompt is closed.
+        age: the epochs after which a closed prompt passes again (1), doubled each time that its
+            group closes it again; `null`: never.
     """
 
     solved: int

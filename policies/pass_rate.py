@@ -39,7 +39,11 @@ def measured(difficulty: pa.Table, name: str, policy: str) -> Floats:
 
 @dataclass(kw_only=True)
 class ByRate(BuiltIn):
-    """The option `by`: `score` ranks prompts by their mean score in place of the pass rate."""
+    """Ranks prompts by their pass rates, or by their mean scores.
+
+    Options:
+        by: of policies that rank by pass rates: `score` ranks prompts by their mean score instead.
+    """
 
     by: str | None = None
 

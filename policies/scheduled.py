@@ -65,9 +65,10 @@ class Pools(OnlinePolicy):
     too few prompts, the others make up for it.
 
     Options:
-        easy, normal, hard: the shares (0.1, 0.8, 0.1), which sum to 1. low, high: the pass rates
-        that separate the pools (0.2, 0.8). retire: a prompt retires after this many entirely
-        correct groups in a row (2), unless too few others are left.
+        easy, normal, hard: the shares (0.1, 0.8, 0.1), which sum to 1.
+        low, high: the pass rates that separate the pools (0.2, 0.8).
+        retire: a prompt retires after this many entirely correct groups in a row (2), unless too
+            few others are left.
     """
 
     name: ClassVar[str] = "pools"
@@ -128,9 +129,10 @@ class Predicted(OnlinePolicy):
     since then. One shared shift cannot express that some prompts are learned faster.
 
     Options:
-        discount: the weight that counts keep with each update (0.98). drift: `shift`, or omit it.
+        discount: the weight that counts keep with each update (0.98).
+        drift: `shift`, or omit it.
         drift_discount: the weight that older completions keep with each update in the fit of the
-        shift (0.8).
+            shift (0.8).
     """
 
     name: ClassVar[str] = "predicted"

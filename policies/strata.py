@@ -59,6 +59,16 @@ class Stratified(Restricted):
     random from the rows that `where` and `without` leave, before any gold answer is read. The
     policy sees and selects from these alone. The draw has a stream of its own: it is the same for
     all policies with one seed, and does not change their ties.
+
+    Options:
+        within: a column whose values are strata: `source`, `tier`, one that `keep` names, or
+            `pass_rate` (in bands). Each stratum is selected from as if it were the whole pool. Its
+            share of the budget is its share of the pool, or `{source: equal}`, or given as
+            `{source: {gsm8k: 0.7, math: 0.3}}`. A stratum without enough eligible prompts is made
+            up for by the others. Rows without a value are the stratum `(none)`.
+        where: only rows with one of these values of a column, such as `{source: math}`.
+        labels: a number of prompts, or a share of those with a gold answer: the policy is shown the
+            gold answers of so many random prompts, and selects among these.
     """
 
     policy: Policy

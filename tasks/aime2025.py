@@ -27,11 +27,16 @@ PARTS = {
 
 
 class Aime2025(ReadTask):
-    r"""Competition problems with a whole number from 0 to 999 as the answer (AIME 2025).
+    """Competition problems with a whole number from 0 to 999 as the answer (AIME 2025).
 
-    For evaluation only: the training pool is empty. `part` is I, II or both (15 problems each).
-    Read from the hub, or from the folder `path` with I.jsonl and II.jsonl (question, answer). The
-    tier is the part.
+    15 problems each of parts I and II, for evaluation only: the training pool is empty. The tier is
+    the part.
+
+    Options:
+        part: `I`, `II` or `both`.
+        path: a folder with I.jsonl and II.jsonl (question, answer), in place of the Hub.
+        revision: a commit of the Hub's data set, in place of the pinned one.
+        partial: accept a source with an unexpected number of rows.
     """
 
     name: ClassVar[str] = "aime2025"

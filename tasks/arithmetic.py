@@ -353,11 +353,16 @@ def prompt_of(scenario: Scenario) -> Prompt:
 
 
 class Arithmetic(Task):
-    r"""Generated word problems of 1 to 9 steps; the answer is a whole number.
+    """Generated word problems of 1 to 9 steps; the answer is a whole number.
 
-    `train` and `test` questions are generated from `seed`, with a number of steps from `steps`;
-    neither split depends on the size of the other. All numbers and intermediate values are from 1
-    to `largest`. The preset `paper` only asks for the box, with thinking off.
+    Neither split depends on the size of the other. The tier is the number of steps. The preset
+    `paper` asks for the box alone, with thinking off.
+
+    Options:
+        train, test: numbers of questions.
+        seed: decides which questions are generated.
+        steps: the numbers of steps that questions may have.
+        largest: the largest number, also of intermediate values; the smallest is 1.
     """
 
     name: ClassVar[str] = _NAME

@@ -75,14 +75,21 @@ def is_numeric(gold: str) -> bool:
 
 
 class CompetitionMath(ReadTask):
-    r"""Competition mathematics by level and subject (MATH, or MATH-500 as its test).
+    """Competition mathematics by level and subject (MATH, or MATH-500 as its test).
 
-    Read from the hub, or from the folder `path` with train.jsonl and test.jsonl (problem, level
-    "Level N", type, solution); the gold answer is the content of the solution's last box.
-    `test_set: math500` tests on the widely reported 500 problems, from the hub or from
-    `math500_path` (problem, answer, subject, level). `levels` and `subjects` filter the pool and
-    the test set; `train_levels` filters only the pool (train on easy levels, test on all).
-    `numeric` keeps the problems whose gold is one number (`is_numeric`). The tier is the level.
+    7,498 training and 5,000 test problems. The gold answer is the content of the solution's last
+    box. The tier is the level.
+
+    Options:
+        path: a folder with train.jsonl and test.jsonl (problem, level "Level N", type, solution),
+            in place of the Hub.
+        revision: a commit of the Hub's data set, in place of the pinned one.
+        partial: accept a source with an unexpected number of rows.
+        levels, subjects: only these, in the pool and the test set.
+        train_levels: only these, in the pool alone: train on easy levels, and test on all.
+        numeric: only the problems whose gold answer is one number.
+        test_set: `full`, or `math500` for the widely reported 500 problems.
+        math500_path: a file with these 500 (problem, answer, subject, level), in place of the Hub.
     """
 
     name: ClassVar[str] = "math"

@@ -34,14 +34,20 @@ def solution_steps(solution: str) -> int:
 
 
 class Gsm8k(ReadTask):
-    r"""Grade-school word problems with one number as the answer (GSM8K).
+    """Grade-school word problems with one number as the answer (GSM8K).
 
-    Read from the hub, or from the folder `path` with train.jsonl and test.jsonl (question, answer;
-    also .json, .parquet, .gz). `train` and `test` limit the splits to the first prompts of the
-    files; None takes all prompts. With `last_number`, lenient marking accepts the last number of a
-    completion without a box. The tier is the number of steps of the worked solution, or `all` if
-    the answer is only the number. The preset `paper` follows the authors' code: no request to
-    reason, thinking off.
+    7,473 training and 1,319 test problems. The tier is the number of steps of the worked solution,
+    or `all` where the answer is the number alone. The preset `paper` follows the code of "Hard
+    Examples Are All You Need": no request to reason, thinking off.
+
+    Options:
+        path: a folder with train.jsonl and test.jsonl (question, answer; also .json, .parquet,
+            .gz), in place of the Hub.
+        revision: a commit of the Hub's data set, in place of the pinned one.
+        partial: accept a source with an unexpected number of rows.
+        last_number: lenient marking accepts the last number of a completion without a box, whatever
+            the text says about it.
+        train, test: only the first prompts of a split.
     """
 
     name: ClassVar[str] = "gsm8k"

@@ -129,7 +129,7 @@ def _wrong_option(constructor: Callable[..., Any], options: Mapping[str, Any]) -
         return None
     for name, value in options.items():
         kind = kinds.get(name, Any)
-        if not _fits(value, kind) and (expected := _described(kind)):
+        if not _fits(value, kind) and (expected := described(kind)):
             return f"invalid {name} {value!r:.80}: write {expected}"
     return None
 
@@ -151,12 +151,14 @@ def _fits(value: Any, kind: Any) -> bool:
     return type(value) is kind if kind in (int, bool, str, type(None)) else True
 
 
-def _described(kind: Any) -> str:
+def described(kind: Any) -> str:
+    """The annotated type in words, as YAML has it; empty for any other."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(filter(None, map(_described, inner)))
+        return " or ".join(filter(None, map(described, inner)))
     if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}"
+        words = ", ".join(map(str, inner))
+        return f"one of {words}" if len(inner) > 1 else words
     if origin in (Sequence, list, tuple):
         items = {int: "integers", float: "numbers", str: "strings"}
         return f"a list of {items.get(inner[0], 'values') if inner else 'values'}"

@@ -50,12 +50,16 @@ class PartError(TaskError):
 class Mix(ReadTask):
     """Several data sets of the file as one pool, with shares or numbers of prompts.
 
-    `parts` names data sets of the same file: a list, or a mapping to shares that sum to 1 (the
-    largest pool with these shares is taken), or to numbers of training prompts; null takes all.
     Prompts are taken in the order of their ids, so that a larger share contains a smaller one. Each
-    prompt keeps its data set's wording and marker, and `source` is the data set's name. If the data
-    set has a source column, it becomes a kept column with its name in the file. The test set has
-    the test questions of all data sets.
+    prompt keeps the wording, the marker and the id of its data set, and `source` is the name of
+    that data set. A source that it has there is a kept column, with the name that the file has for
+    it. The test set has all of their test questions; a training prompt that is a test question of
+    another data set is left out. Multi-turn tasks cannot be part of a mix.
+
+    Options:
+        parts: data sets of the file, or tasks with default options: a list (every prompt), a
+            mapping to shares that sum to 1 (the largest pool with these shares), or a mapping to
+            numbers of training prompts (null: all).
     """
 
     name: ClassVar[str] = "mix"

@@ -97,9 +97,13 @@ def is_test(game: Game) -> bool:
 class NumberGuessTask(Task):
     """Multi-turn games: find a number by guesses that are answered "higher" or "lower".
 
-    `train` and `test` games are generated from `seed`, with each size of the range equally often.
-    Each game allows `guesses` guesses. No question occurs in both splits, whatever the seeds. A
-    prompt's `info` is its row as JSON: the arguments of `NumberGuess.reset`.
+    Each width of the range is equally frequent, and is the tier. No question occurs in both splits,
+    of any seeds. A prompt's `info` is its row as JSON: the arguments of `NumberGuess.reset`.
+
+    Options:
+        train, test: numbers of games.
+        seed: decides which games are generated.
+        guesses: the limit of guesses in a game.
     """
 
     name: ClassVar[str] = _NAME

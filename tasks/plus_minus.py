@@ -57,11 +57,16 @@ def prompt_of(chain: Chain) -> Prompt:
 
 
 class PlusMinus(Task):
-    r"""Generated chains of four additions or subtractions; the answer is a whole number.
+    """Generated chains of four additions or subtractions; the answer is a whole number.
 
-    `train` and `test` questions are generated from `seed`; neither split depends on the size of the
-    other. A share `rare` of the training pool has one to three subtractions, equally often; the
-    rest has none. In the test set, zero to three subtractions are equally frequent.
+    Neither split depends on the size of the other. The tier is the number of subtractions. Of the
+    test questions, each of zero to three subtractions is equally frequent.
+
+    Options:
+        train, test: numbers of questions.
+        seed: decides which questions are generated.
+        rare: the share of the training pool with one to three subtractions, equally often; the rest
+            has none.
     """
 
     name: ClassVar[str] = _NAME

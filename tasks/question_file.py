@@ -75,42 +75,55 @@ class _RowCounts:
 
 
 class QuestionFile(ReadTask):
-    r"""Your own questions and answers, from files of JSON lines, JSON, Parquet or CSV.
+    """Your own questions and answers, from files of JSON lines, JSON, Parquet or CSV.
 
-    `train` and `test` are paths of files with one question per row; either may be left out (without
-    a pool, for evaluation only). Or `path` is one file and `test_share` the share of its test set,
-    chosen by content, so that the order of the file never matters. Each may be a list of files, or
-    a glob such as `data/*.jsonl`: their rows form one pool. `question`, `answer` and `tier` name
-    columns, or values inside them (`reward_model.ground_truth`); in a column of chat messages, the
-    question is the last user message and the answer is the reply to it. Without `tier`, all prompts
-    have the tier "all". `group` names a column of the test questions: those with the same value are
-    related, and comparisons average them; an empty value is a group of its own. Without `group`,
-    questions with nearly the same text form a group. `source` names the column with the data set or
-    domain of a question, and `keep` lists columns (or `all`) that travel with it into tables,
-    subsets and exports; neither changes a prompt. A list in place of a column names alternatives:
-    the first one that a file has is read. `marker` is how answers are marked: as a number, an
-    option letter, a mathematical expression, or text (the content of the last box; strict compares
-    characters, lenient ignores case, spaces, a full stop and `\text{}`). With `letter`, the choices
-    may have columns of their own (`choices`, `options`, `A`, `B`, …): they are asked with the
-    question, and the answer may be a letter, a number or the text of a choice. All answers of the
-    file decide whether numbers count from 0 or from 1.
+    The rows of all files of a split are one pool. In a column of chat messages, the question is the
+    last user message and the answer is the reply to it. The answer of a worked solution is what
+    follows `####` in its last line, or its last box. Known instructions on the form of the answer,
+    at the end of a question, are removed: the task adds its own. The preset `bare` is the question
+    alone, for questions with their own instructions. Rows with the same question and answer are one
+    prompt.
 
-    In a worked solution, the answer is the text after `####` in its last line, or its last box.
-    `skip_invalid` drops unusable rows and notes their number; without it, the first such row is an
-    error. `kinds` takes only the rows whose answers need one of these markers (`number`, `letter`,
-    `expression`, `text`, or `none`), so that a file of several kinds can be a mix of data sets.
-    `unwrap` takes questions out of the chat template in which their texts are rendered; it changes
-    prompts and their ids. With `answers: optional`, rows may lack an answer: the model's answers
-    are read and stored, and marked once there is a gold answer, in the file or in the data set's
-    `labels`. Ids then do not depend on the answers.
+    With the marker `letter`, the choices may be columns of their own (`choices`, `options`, `A`,
+    `B`, …). They are asked with the question, and the answer may be a letter, a number or the text
+    of a choice. Whether numbers count from 0 or from 1 follows from all answers of the file.
 
-    `marker` may also be a reward function as for TRL, `package.module:function`: an answer is
-    correct if its score is at least `threshold`. Of the file's other columns, `columns` (by default
-    all) are passed to it and are part of a prompt's identity; `answer: null` if it needs none.
-    `mark_limits` are the limits of its processes. With any other marker, `columns` travel with the
-    prompts for the reward functions of the training.
+    The columns of `source` and `keep`, with the file and the line of the row, travel into tables,
+    subsets, exports and evaluations. They change neither prompts nor ids. Numbers, truth values and
+    texts keep their type, other values are JSON text. A column with the name of one of Decile's own
+    becomes `row_NAME`.
 
-    The preset `bare` is the question alone, for questions with their own instructions.
+    Options:
+        train, test: files with one question per row: a path, a glob such as `data/*.jsonl`, or a
+            list of both, relative to the experiments file. Either may be left out.
+        path: files for both splits, of which `test_share` is the test set.
+        test_share: the share of `path` that is the test set (0.2), chosen by content: the order of
+            the rows does not matter.
+        question, answer: columns, or values inside them (`reward_model.ground_truth`,
+            `messages.-1.content`). `answer: null` where a reward function needs none.
+        tier: the column with the level of a question. Without it, all prompts have the tier `all`.
+        group: a column of the test questions. Questions with the same value are related, and
+            comparisons average them. An empty value is a group of its own. Without the option,
+            questions of nearly the same text are a group.
+        source: the column with the data set or domain of a question.
+        keep: further columns that travel, or `all`. In `source` and `keep`, a list in place of a
+            column names alternatives, of which the first that a file has is read.
+        marker: `number`, `letter`, `expression`, `text` (the content of the last box), or a reward
+            function as for TRL, `package.module:function`.
+        threshold: of a reward function: the score from which on an answer is correct (1.0).
+        mark_limits: of a reward function: the limits of its processes (`seconds`, `memory`,
+            `processes`).
+        columns: other columns that a reward function as marker gets (default: all). They are part
+            of a prompt's identity. With another marker, they travel for the functions of `reward`.
+        answers: `optional`: rows may lack an answer, which comes later, in the file or in the
+            `labels` of the data set. No id depends on the answers then.
+        skip_invalid: drop rows that cannot be used, and note their number. Without it, the first
+            one is an error.
+        kinds: only the rows whose answers need one of these markers (`number`, `letter`,
+            `expression`, `text`, or `none` of them), so that a file of several kinds is a mix of
+            data sets.
+        unwrap: take questions out of the chat template that their texts are rendered in. It changes
+            prompts and their ids.
     """
 
     name: ClassVar[str] = "file"

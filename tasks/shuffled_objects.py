@@ -243,14 +243,22 @@ def prompt_of(scenario: Scenario) -> Prompt:
 class ShuffledObjects(ReadTask):
     """Who ends up with what after pairwise swaps (3, 5 or 7 objects, lettered options).
 
-    `source="generated"` generates `train` and `test` questions from `seed`, with `objects` things
-    and `swaps[0]` to `swaps[1]` swaps; neither split depends on the size of the other.
-    `source="bbh"` reads BIG-Bench Hard's three files from the folder `path`
-    (`tracking_shuffled_objects_{three,five,seven}_objects.json`, also `.gz`), or, without a path,
-    from `hub` at `revision`. With `split="seed"`, `test` questions drawn by `seed` are the test
-    set, and up to `train` other questions the pool. With `split="authors"`, both are as in the code
-    of "Hard Examples Are All You Need": 125 and 125 questions of seven objects, in that order. The
-    preset `paper` also follows that code: a short answer, with thinking off.
+    The tier is the number of objects. Neither generated split depends on the size of the other. The
+    preset `paper` follows the code of "Hard Examples Are All You Need": a short answer, with
+    thinking off.
+
+    Options:
+        source: `generated`, or `bbh`: the 3 × 250 questions of BIG-Bench Hard.
+        objects: numbers of objects.
+        train, test: numbers of questions, generated or, with `split: seed`, of BIG-Bench Hard.
+        seed: decides which questions are generated, or which of BIG-Bench Hard are the test set.
+        swaps: the smallest and the largest number of swaps of generated questions.
+        split: of BIG-Bench Hard: `seed`, or `authors` for the 125 and 125 questions of seven
+            objects of that code, in its order.
+        path: a folder with BIG-Bench Hard's three files
+            (`tracking_shuffled_objects_{three,five,seven}_objects.json`, also `.gz`).
+        hub, revision: the data set on the Hub and its commit, without `path`.
+        partial: accept a source with an unexpected number of rows.
     """
 
     name: ClassVar[str] = _NAME

@@ -2,7 +2,6 @@
 
 import argparse
 import inspect
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -56,7 +55,10 @@ def plan(arguments: argparse.Namespace) -> int:
     speeds = run_pilot(plan) if arguments.pilot else {}
     width = None if arguments.json else output_width()
     summary = plan_summary(run, site, width, speeds)
-    echo(json.dumps(asdict(summary), indent=2) if arguments.json else summary.text(width))
+    if arguments.json:
+        _print_json(arguments, asdict(summary))
+    else:
+        echo(summary.text(width))
     return ExitCode.DONE
 
 
@@ -98,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         code = ExitCode.FAILED
     if arguments.json:
         values = outcome.analysis.to_dict() if outcome.analysis else {}
-        _print_json({**values, "failed": outcome.failed, "results": store.uri})
+        _print_json(arguments, {**values, "failed": outcome.failed, "results": store.uri})
         return code
     if outcome.analysis:
         echo("\n" + terminal_report(outcome.analysis, output_width()))
@@ -137,7 +139,7 @@ def probe(arguments: argparse.Namespace) -> int:
     if arguments.json:
         pools = [pool.to_dict() for pool in report.pools]
         values = {"experiment": plan.name, "datasets": plan.row_counts, "pools": pools}
-        _print_json({**values, "files": [*map(str, files)]})
+        _print_json(arguments, {**values, "files": [*map(str, files)]})
     else:
         echo(terminal_probe(report, output_width()))
         echo(f"\nwrote {', '.join(map(str, files))}")
@@ -162,7 +164,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     evaluated = evaluate_model(plan, store, evaluation, grows_to, wait=arguments.wait)
     evaluated.write(arguments.out)
     summary = evaluated.to_dict()
-    _print_result(summary, f"{evaluated.summary()}: {arguments.out}", arguments.json)
+    _print_result(arguments, summary, f"{evaluated.summary()}: {arguments.out}")
     return ExitCode.DONE
 
 
@@ -178,7 +180,7 @@ def report(arguments: argparse.Namespace) -> int:
     analysis = analyse(plan, store)
     write_page(sweep_page(analysis), page)
     if arguments.json:
-        _print_json({**analysis.to_dict(), "page": str(page)})
+        _print_json(arguments, {**analysis.to_dict(), "page": str(page)})
     else:
         _echo_rows(plan)
         echo(terminal_report(analysis, output_width()))
@@ -233,7 +235,7 @@ def _select_subset(arguments: argparse.Namespace) -> int:
             file,
             arguments.difficulty or "gold",
         )
-    _print_result(why, f"{counted(why['size'], 'prompt')}: {file}", arguments.json)
+    _print_result(arguments, why, f"{counted(why['size'], 'prompt')}: {file}")
     return ExitCode.DONE
 
 
@@ -280,7 +282,7 @@ def _write_to_label(arguments: argparse.Namespace, listed: "ToLabel") -> int:
         "notes": listed.notes,
         "row_counts": listed.counts.to_dict(),
     }
-    _print_result(summary, f"{text} next to the data set's options", arguments.json)
+    _print_result(arguments, summary, f"{text} next to the data set's options")
     return ExitCode.DONE
 
 
@@ -319,7 +321,7 @@ def _mark_file(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
     total = max(1, sum(outcomes.values()))
     lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in outcomes.items()]
     summary = {**outcomes, "row_counts": rows.to_dict()}
-    _print_lines(summary, [*notes, *lines, str(arguments.out)], arguments.json)
+    _print_lines(arguments, summary, [*notes, *lines, str(arguments.out)])
     return ExitCode.DONE
 
 
@@ -342,7 +344,7 @@ def _attack_marker(arguments: argparse.Namespace, options: Mapping[str, Any]) ->
     }
     text = "\n".join(printable_line(each.text()) for each in attacks)
     lines = wrapped(f"marker: {marker.marker_id}\n{text}", output_width())
-    _print_lines(summary, [*notes, lines], arguments.json)
+    _print_lines(arguments, summary, [*notes, lines])
     return ExitCode.DONE
 
 
@@ -359,7 +361,7 @@ def _compare_markers(arguments: argparse.Namespace, options: Mapping[str, Any]) 
     lines = [*notes, compared.text(arguments.examples, output_width())]
     if arguments.out:
         lines.append(str(arguments.out))
-    _print_lines(compared.to_dict(arguments.examples), lines, arguments.json)
+    _print_lines(arguments, compared.to_dict(arguments.examples), lines)
     return ExitCode.DONE
 
 
@@ -389,7 +391,7 @@ def import_(arguments: argparse.Namespace) -> int:
         ),
     )
     text = f"{summary['kind']} of {counted(summary['prompts'], 'prompt')}: {arguments.out}"
-    _print_result(summary, text, arguments.json)
+    _print_result(arguments, summary, text)
     return ExitCode.DONE
 
 
@@ -427,7 +429,7 @@ def export(arguments: argparse.Namespace) -> int:
         text += f"\ncard: {out}.card.md"
     if "order" in summary:
         text += f"\norder: {summary['order']['kept']}"
-    _print_result(summary, text, arguments.json)
+    _print_result(arguments, summary, text)
     return ExitCode.DONE
 
 
@@ -482,7 +484,7 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.out:
         write_page(item_page(analysis), arguments.out)
     if arguments.json:
-        _print_json(analysis.to_dict())
+        _print_json(arguments, analysis.to_dict())
     else:
         rows = "\n".join(printable_line(arm.rows.line(arm.name)) for arm in analysis.arms)
         _echo_parts(arguments.out, terminal_items(analysis, output_width()), rows)
@@ -509,7 +511,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
     if arguments.out:
         write_page(diagnosis_page(diagnoses), arguments.out)
     if arguments.json:
-        _print_json([each.to_dict() for each in diagnoses])
+        _print_json(arguments, {"runs": [each.to_dict() for each in diagnoses]})
     else:
         rows = RowCounts.sum(log.rows for log in logs).line()
         text = terminal_diagnosis(diagnoses, output_width())
@@ -546,7 +548,7 @@ def replay(arguments: argparse.Namespace) -> int:
     if arguments.out:
         write_page(replay_page(replays), arguments.out)
     if arguments.json:
-        _print_json([each.to_dict() for each in replays])
+        _print_json(arguments, {"runs": [each.to_dict() for each in replays]})
     else:
         rows = RowCounts.sum(each.recording.rows for each in replays).line()
         _echo_parts(arguments.out, terminal_replay(replays, output_width()), rows)
@@ -569,7 +571,7 @@ def _replay_models(arguments: argparse.Namespace, policies: list[Any]) -> int:
     if arguments.out:
         write_page(models_page(compared), arguments.out)
     if arguments.json:
-        _print_json({**compared.to_dict(), "row_counts": rows.to_dict()})
+        _print_json(arguments, {**compared.to_dict(), "row_counts": rows.to_dict()})
     else:
         _echo_parts(arguments.out, terminal_models(compared, output_width()), rows.line())
     return ExitCode.DONE
@@ -654,7 +656,7 @@ def ls(arguments: argparse.Namespace) -> int:
         else:
             lines = {name: experiment.about for name, experiment in config.experiments.items()}
     if arguments.json:
-        _print_json(lines)
+        _print_json(arguments, {arguments.what: lines})
     else:
         echo(described([*lines], [*lines.values()], output_width()))
     return ExitCode.DONE
@@ -676,7 +678,7 @@ def doctor(arguments: argparse.Namespace) -> int:
             line = f"{'ok' if result.ok else 'FAIL':<4}  {result.name}: {result.detail}"
             echo(wrapped(line, output_width(), indent=6))
     if arguments.json:
-        _print_json(results)
+        _print_json(arguments, {"checks": results})
     return ExitCode.DONE if all(result["ok"] for result in results) else ExitCode.FAILED
 
 
@@ -701,20 +703,29 @@ def _echo_parts(page: Path | None, text: str, rows: str) -> None:
     echo("\n\n".join(filter(None, [text, place, rows])))
 
 
-def _print_json(values: Any) -> None:
-    echo(json.dumps(values, indent=2, allow_nan=False))
+def _print_json(arguments: argparse.Namespace, values: Mapping[str, Any]) -> None:
+    from orchestrator.cli.json_output import json_text
+
+    echo(json_text(arguments.name, values))
 
 
-def _print_result(summary: Mapping[str, Any], text: str, as_json: bool) -> None:
+def _print_result(arguments: argparse.Namespace, summary: Mapping[str, Any], text: str) -> None:
+    """Print the summary as JSON, or this text with the rows and the notes of the summary."""
+    if arguments.json:
+        _print_json(arguments, summary)
+        return
     notes = [f"  {note}" for note in summary.get("notes", [])]
-    if as_json:
-        echo(json.dumps(summary, indent=2))
+    echo(wrapped("\n".join([text, _row_line(summary), *notes]), output_width()))
+
+
+def _print_lines(
+    arguments: argparse.Namespace, summary: Mapping[str, Any], lines: Sequence[str]
+) -> None:
+    """Print the summary as JSON, or these lines with the rows of the summary."""
+    if arguments.json:
+        _print_json(arguments, summary)
     else:
-        echo(wrapped("\n".join([text, _row_line(summary), *notes]), output_width()))
-
-
-def _print_lines(summary: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
-    echo(json.dumps(summary) if as_json else "\n".join([*lines, _row_line(summary)]))
+        echo("\n".join([*lines, _row_line(summary)]))
 
 
 def _row_line(summary: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ With --gpu, the embedded model also goes through the ordinary pipeline: see `gpu
 """
 
 import importlib.metadata
-import json
 import os
 import shlex
 import shutil
@@ -23,6 +22,7 @@ from cluster.resources import usable_cpus
 from cluster.terminal import echo, printable_line
 from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.gpu_checks import gpu_checks, sampled
+from orchestrator.cli.json_output import json_text
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.pipeline.audit import KINDS, audit, remedy, set_aside
 from orchestrator.planning.pools import Dataset
@@ -43,7 +43,7 @@ PROGRESS_SECONDS = 5.0
 def check_storage(uri: str | None, *, repair: bool = False, as_json: bool = False) -> int:
     """Check a storage and print the result; 0 if no file fails verification, else 1.
 
-    With `repair`, files that fail are set aside. `as_json` prints a list of status and detail.
+    With `repair`, files that fail are set aside. `as_json` prints status and detail of each line.
     Raises UserError if there is no storage.
     """
     if uri is None:
@@ -85,7 +85,8 @@ def check_storage(uri: str | None, *, repair: bool = False, as_json: bool = Fals
             lines.append(f"note  {what}: {len(paths):,} ({_paths(paths)})")
     if as_json:
         parts = [redact(line).split(maxsplit=1) for line in lines]
-        echo(json.dumps([{"status": status, "detail": text} for status, text in parts], indent=2))
+        listed = [{"status": status, "detail": text} for status, text in parts]
+        echo(json_text("doctor", {"checks": listed}))
     else:
         for line in lines:
             echo(printable_line(redact(line)))

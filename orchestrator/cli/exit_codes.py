@@ -4,10 +4,19 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes of `decile`; a signal N ends it with 128 + N."""
+    """The exit codes of `decile`.
+
+    A signal N ends a command with 128 + N: 129 for SIGHUP, 130 for SIGINT (Ctrl-C), 138 for
+    SIGUSR1, 143 for SIGTERM.
+    """
 
     DONE = 0
-    FAILED = 1  # a cell, a check, Ray or the machine; or another driver is running
-    INVALID = 2  # the user's input
-    CAPPED = 3  # a cap (`max_gpu_hours`, `max_hours`) left cells out
-    PROBLEM = 4  # a diagnosed run has a problem
+    """Nothing is left to do."""
+    FAILED = 1
+    """A cell, a check, Ray or the machine failed, or another driver is running. A rerun resumes."""
+    INVALID = 2
+    """The input is wrong. The message says what, where, and what to write instead."""
+    CAPPED = 3
+    """A cap (`max_gpu_hours`, `max_hours`) left cells out."""
+    PROBLEM = 4
+    """A run that `decile diagnose` has read has a problem."""

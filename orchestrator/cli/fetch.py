@@ -1,7 +1,6 @@
 """`decile fetch`: downloads what an experiment reads from the hub, for machines without network."""
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from cluster.printable_streams import unfiltered
 from cluster.terminal import echo
 from orchestrator.cli.exit_codes import ExitCode
+from orchestrator.cli.json_output import json_text
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.config.problems import Problem
 from orchestrator.planning.load import fetch_advice, fetch_command, repositories
@@ -125,7 +125,7 @@ def fetch(arguments: argparse.Namespace) -> int:
     if arguments.json:
         repositories_json = [asdict(each) for each in fetched]
         view = {"experiment": name, "cache": str(folder), "repositories": repositories_json}
-        echo(json.dumps(view, indent=2))
+        echo(json_text("fetch", view))
     else:
         echo(_text(name, fetched))
     return ExitCode.DONE

@@ -647,7 +647,7 @@ def build_parser() -> argparse.ArgumentParser:
         command = subparsers.add_parser(
             each.name, help=each.text, description=each.text, example=each.example
         )
-        command.set_defaults(command=each.run, example=command.example)
+        command.set_defaults(name=each.name, command=each.run, example=command.example)
         groups: dict[str, argparse._ActionsContainer] = {"": command}
         for option in each.options:
             group = groups.get(option.group) or command.add_argument_group(option.group)

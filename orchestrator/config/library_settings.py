@@ -208,7 +208,7 @@ def _folder(package: str, site: Path | None) -> Path | None:
 
 
 # Set by Decile, not by the user; the text is what to do instead.
-_RESERVED = {
+RESERVED = {
     "output_dir": "set storage",
     "seed": "set grid.seed",
     "data_seed": "set grid.seed",
@@ -366,8 +366,8 @@ _DEFAULTS = {"grpo": GRPO_DEFAULTS, "lora": LORA_DEFAULTS}
 
 def check_name(section: str, name: str) -> str | None:
     """Why a user cannot set this setting; None if they can."""
-    if name in _RESERVED:
-        return f"{name} is set by Decile: remove it ({_RESERVED[name]})"
+    if name in RESERVED:
+        return f"{name} is set by Decile: remove it ({RESERVED[name]})"
     fields = declared(section)
     if name not in fields:
         library = "TRL's GRPOConfig" if section == "grpo" else "PEFT's LoraConfig"

@@ -210,7 +210,7 @@ def learnable_drawn_pct(groups: pa.Table, discarded: pa.Table) -> float:
 def training_metrics(
     groups: pa.Table, discarded: pa.Table | None = None
 ) -> dict[int, dict[str, float]]:
-    """Update -> the metrics that `groups` gives, under their MLflow names (docs/mlflow.md).
+    """Update -> the metrics that `groups` gives, under their MLflow names.
 
     `train/learnable_pct` is the mean up to the update, and so is `train/learnable_drawn_pct`, over
     all groups drawn, including `discarded` ones. All others are the update's own, and absent if

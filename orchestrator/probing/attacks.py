@@ -1,4 +1,10 @@
-"""Attacks on a marker: completions that must not pass, built from a question and its gold."""
+"""Attacks on a marker: completions that must not pass, built from a question and its gold.
+
+`decile mark --attack` and `decile doctor` make them. A kind is left out where it may be right: a
+bound where the gold is a bound, or a question that consists of its answer. Up to 200 golds are
+attacked, three with the last two kinds; a reward function or a task of your own is called for at
+most 20 golds, and a kind ends after three failures.
+"""
 
 import re
 from collections import Counter

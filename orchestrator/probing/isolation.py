@@ -1,7 +1,20 @@
 """Marks answers: in this process for tasks that ship with Decile, else in child processes.
 
-A user's own marker may raise, crash its process, hang or exhaust its memory: the outcome of its
-answer is then `error`, and nothing else is affected.
+A marker of your own runs in child processes wherever it is used; so does a subclass of a built-in
+task. A fault concerns only the answer at hand: its outcome is `error`, and the rule names the
+fault.
+
+* `ZeroDivisionError@mine.py:12`: it raises an exception, calls `sys.exit` or reads the input.
+* `crashed@SIGSEGV`, `crashed@exit-code-3`: it ends its process.
+* `time-limit`: it does not return in time.
+* `MemoryError@mine.py:12`: it allocates too much memory.
+* `not-tried`: more than `max_marking_errors` of the batch failed before it, so that the run stops.
+
+What it prints is discarded. A value that is not a `tasks.Mark` with a valid outcome stops the run.
+`mark_limits` of the class, or of the instance, are the limits: `MarkLimits(seconds=5, memory=2,
+processes=2)`. Seconds do not count the time for which a process waits for a processor. The class
+must be importable, its options must be JSON values, and `mark` must not depend on state that
+`train()` or `test()` sets.
 """
 
 import json

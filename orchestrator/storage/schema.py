@@ -53,38 +53,35 @@ SAMPLES = pa.schema(
 # New marks of stored completions, stored next to them.
 MARKED = pa.schema({"prompt_id": pa.string(), "sample": pa.int32(), **_MARKS})
 
-# One row per prompt of a pool. pass_rate and what depends on it are null without scorable samples,
-# of which a prompt without a gold answer has none.
+# One row per prompt of a pool; `column_meanings` has what each column means. pass_rate and what
+# depends on it are null without scorable samples, of which a prompt without a gold answer has none.
 DIFFICULTY = pa.schema(
     {
         "prompt_id": pa.string(),
         "tier": pa.string(),
-        "n": pa.int32(),  # of samples: successes, and those with another outcome
+        "n": pa.int32(),
         "successes": pa.int32(),
-        "pass_rate": pa.float64(),  # successes over scorable
-        **dict.fromkeys(OUTCOMES[1:], pa.int32()),  # samples by outcome, but `correct`
-        "low": pa.float64(),  # Wilson 95 % interval of pass_rate
+        "pass_rate": pa.float64(),
+        **dict.fromkeys(OUTCOMES[1:], pa.int32()),
+        "low": pa.float64(),
         "high": pa.float64(),
-        "scorable": pa.int32(),  # n without errors (and without truncated, if excluded)
-        "labelled": pa.bool_(),  # whether it has a gold answer, or needs none
-        "first": pa.string(),  # outcome of sample 0; null if there is none
-        "posterior": pa.float64(),  # posterior mean of the pass rate, under the pool's prior
-        "learnability": pa.float64(),  # expected probability that a group of G completions is live
-        "short": pa.bool_(),  # fewer samples than K: the adaptive probe stopped early
-        "suspected": pa.bool_(),  # its gold is probably wrong; null where answers are not read
-        "dispute": pa.float64(),  # evidence that it is wrong: 0 where completions do not dispute it
-        "score": pa.float64(),  # mean score of the scorable samples
-        "score_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
-        # Of the samples' answers, whatever the gold answer is; null where answers are not read.
-        "agreement": pa.float64(),  # samples with the most frequent answer over those without error
-        "answers": pa.int32(),  # distinct ones
-        "entropy": pa.float64(),  # of the samples' answers, in nats; null without any
-        "tokens": pa.float64(),  # mean of the samples
-        "tokens_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
-        # Failed samples (wrong, unparsed or truncated) without an answer that was read, or with the
-        # gold answer in another form than the marker reads; null where that is not known.
+        "scorable": pa.int32(),
+        "labelled": pa.bool_(),
+        "first": pa.string(),
+        "posterior": pa.float64(),
+        "learnability": pa.float64(),
+        "short": pa.bool_(),
+        "suspected": pa.bool_(),
+        "dispute": pa.float64(),
+        "score": pa.float64(),
+        "score_sd": pa.float64(),
+        "agreement": pa.float64(),
+        "answers": pa.int32(),
+        "entropy": pa.float64(),
+        "tokens": pa.float64(),
+        "tokens_sd": pa.float64(),
         "form_failures": pa.int32(),
-        "other_form": pa.int32(),  # failed samples that hold the gold answer in another form
+        "other_form": pa.int32(),
     }
 )
 

@@ -1,9 +1,36 @@
-r"""Marks mathematical expressions by their meaning.
+r"""Marks mathematical expressions by what they say, as numbers, letters and texts are marked.
 
-strict: the last box holds the gold's own expression, up to spelling (`\dfrac12`, spaces, fonts); no
-arithmetic. lenient: a box of any kind, a stated answer or a last line that equals the gold. The
-work for an answer is bounded (`tasks.marking.values`), so no answer can hang, crash or starve the
-calling process.
+Every completion is marked under both readings. The setting `marking` names the one that rewards and
+accuracy use; the mark of the other is stored as `other_outcome`. Only the completion is marked, and
+each mark names the rule that decided it, such as `lenient:boxed-number`.
+
+* `strict` reads the last closed `\boxed{…}`, which must hold the answer in the requested form: an
+  integer, a letter (`(X)` or `X`), or the expression of the gold answer. Spelling does not count
+  (`\dfrac12`, `1/2`, fonts, spaces, a missing unit or name); nothing is calculated.
+* `lenient` accepts what a human grader would accept: common notations of numbers and letters
+  (`28.00`, `224,000`, `20\%`, `1.8 million`, `\text{(A)}`, `3\frac{1}{2}`), answers outside a box
+  (`<answer>18</answer>`, `{"answer": 18}`, `#### 18`, "the answer is 18", a bold number at the end,
+  a last line that is only an answer), and any equal expression. It ignores text inside `<think>`
+  and empty boxes. Of a box within a box, the outer one counts.
+* Several numbers, bounds, negated answers, answers that the text takes back, and answers that may
+  continue past the token limit count as no answer.
+* Commas between groups of three digits separate thousands; `2,3` is not a number. A unit may be
+  missing, and must not differ. Units are not converted.
+
+An expression is read as a whole or not at all: an unknown command, text around a formula, more than
+2,000 characters or a value that is too large make the answer `unparsed`. A gold answer that cannot
+be read equals only the same text. The work for an answer is bounded by its length and the size of
+its numbers, so that no answer hangs a marker. Expressions are equal in these cases:
+
+* Rational numbers: exactly, also decimals and `0.\overline{6}`; `0.333` is not a third. Other
+  numbers: at 256 bits, and again at 2,048 or more.
+* Expressions with symbols: at 8 points, or at 24 with `\lfloor`, `\max`, `\gcd` or the like, which
+  a hash of both answers chooses.
+* Equations and inequalities: up to a constant factor. `x = 5`, `f(2) = 5` and `Area = 5` also equal
+  `5`; `2x = 5` does not.
+* Intervals, unions and inequalities in one variable: as sets of real numbers.
+* Tuples, matrices and ratios: in order. Sets, lists of solutions and cases: in any order.
+* Words: without regard to case. A plural noun after a number (`6 duck eggs`) may be left out.
 """
 
 import re

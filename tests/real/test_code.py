@@ -1,6 +1,5 @@
-"""The task `code`: forms of tests, programs in completions, rows of files, and its page."""
+"""The task `code`: forms of tests, programs in completions, rows of files, and its example."""
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from orchestrator.optional.code.task import Code
 from orchestrator.probing.checks import check_marker
 from tasks import Answer, TaskError, get_task
 
-PAGE = (ROOT / "docs" / "tasks.md").read_text()
+EXAMPLES = ROOT / "docs" / "examples"
 BWRAP = _program()
 
 
@@ -114,17 +113,13 @@ def test_bubblewrap_may_be_in_a_folder_of_the_user(
     assert mark.outcome == "correct"
 
 
-# --- The page ---
+# --- The example ---
 
 
 @needs_sandbox
-def test_the_example_of_the_page_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    section = PAGE[PAGE.index("## Programs with tests") : PAGE.index("## Prompts")]
-    rows, settings = re.findall(r"```(?:json|yaml)\n(.*?)```", section, re.DOTALL)
-    (tmp_path / "programs.jsonl").write_text(rows)
-    (tmp_path / "programs.yaml").write_text(settings)
-    monkeypatch.chdir(tmp_path)
-    dataset = load_config(tmp_path / "programs.yaml").config.datasets["programs"]
+def test_the_example_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    dataset = load_config(EXAMPLES / "programs.yaml").config.datasets["programs"]
     task = get_task(dataset.task, **dataset.options)
     prompts = [*task.train(), *task.test()]
     assert len(prompts) == 4 and task.train() and task.test()

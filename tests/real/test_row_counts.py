@@ -12,8 +12,10 @@ from factories import store_samples
 from probe_report_cases import draw, file_plan, mixed
 from sweeps import NAME, decile_here
 
+from orchestrator import __version__
 from orchestrator.cli.commands import OUTPUTS
 from orchestrator.cli.exit_codes import ExitCode
+from orchestrator.cli.json_output import FORMS
 from orchestrator.cli.main import main
 from orchestrator.cli.parser import build_parser
 from orchestrator.pipeline.manifest import record_pools
@@ -71,6 +73,12 @@ def subparsers() -> dict[str, argparse.ArgumentParser]:
         each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)
     ]
     return dict(action.choices)
+
+
+def form_of(words: list[str]) -> str:
+    """The form of the JSON that a command prints."""
+    forms = [f"{words[0]} {word}" for word in words if f"{words[0]} {word}" in FORMS]
+    return forms[0] if forms else words[0]
 
 
 def outputs(command: str) -> set[str]:
@@ -146,7 +154,11 @@ def test_every_command_says_how_many_rows_it_read_left_out_and_wrote(
         if "--json" in subparsers()[words[0]]._option_string_actions:
             force = ["--force"] if "--out" in words and words[0] not in PAGES else []
             assert main([*words, *force, "--json"]) in (ExitCode.DONE, ExitCode.PROBLEM), name
-            values = found(json.loads(capsys.readouterr().out))
+            printed = json.loads(capsys.readouterr().out)
+            assert (printed.pop("command"), printed.pop("version")) == (words[0], __version__)
+            if "…" not in FORMS[form_of(words)]:
+                assert {*printed} <= {*FORMS[form_of(words)]}, name
+            values = found(printed)
             assert read in [each["read"] for each in values], name
             assert {frozenset(each) for each in values} == {
                 frozenset(("read", "left_out", "written"))

@@ -66,15 +66,35 @@ EXAMPLES = (
 class Code(QuestionFile):
     """Programs on tests, from files as for task `file`, run in a sandbox.
 
-    `train`, `test`, `path`, `test_share`, `question`, `tier`, `group` and `skip_invalid` are as in
-    the task `file`. `tests` names the column of the tests: asserts, inputs and outputs of a
-    program, or arguments and results of a function. `solution` names a column with a program that
-    passes the tests; each row is then checked before anything is sampled. `entry_point` names a
-    column with the name of the function, if the tests do not contain it.
+    The program is the last code block of the completion. Strict marking accepts only a closed block
+    marked `python`; lenient marking also accepts a block without a language, a block that the end
+    of the text closes, and a completion without blocks that is itself a program. The score is the
+    share of tests that pass, and all must pass for a correct answer. If a question does not contain
+    a name that the tests call, it is added.
 
-    The score is the share of tests that pass, and all must pass for a correct answer. A program may
-    use `seconds` of CPU time for all its tests, and `memory` GiB. It runs in bubblewrap, without
-    network and files; `sandbox: none` runs it only with the limits, unprotected.
+    Tests are asserts (a text or a list of texts, as in MBPP, or `check(candidate)` with an entry
+    point, as in HumanEval); `{inputs: […], outputs: […]}` of a program, as in verl, APPS and TACO,
+    or with `fn_name` of a function; or a list of `{input, output, testtype}`, as in LiveCodeBench.
+    Each may be JSON text. Outputs are compared line by line and word by word, and numbers by their
+    value. Results of functions are compared as JSON: where one of two numbers is a float, they may
+    differ by 10⁻⁶, or by 10⁻⁹ of the larger one if that is more. A program that ends with an error
+    fails.
+
+    Programs have the Python version of Decile and its standard library, and cannot start processes.
+    The marker check runs each row's solution, which must pass, and a program that does nothing,
+    which must fail. A program may still recognize the inputs of tests, or guess; a test that asks
+    the program (`len(obj)`, `a == b` between its own objects) is answered by the program; and a
+    test that expects an exception passes if the program raises it for any reason.
+
+    Options:
+        train, test, path, test_share, question, tier, group, source, keep: as of task `file`.
+        tests: the column of the tests, or a value inside one (`reward_model.ground_truth`).
+        solution: a column with a program that passes the tests, or a list of such programs.
+        entry_point: the column with the name of the function, where the tests do not say it.
+        skip_invalid: drop rows whose tests cannot be read or whose solution does not pass them.
+        seconds, memory: limits for one completion: CPU time of all its tests, and GiB.
+        sandbox: `bubblewrap`: without a network and files. `none`: with the limits alone, for
+            programs that you trust, or inside a container that you can lose.
     """
 
     name: ClassVar[str] = "code"

@@ -54,17 +54,26 @@ class _Extracted(NamedTuple):
 
 
 class ReasoningGym(Task):
-    r"""Generated items of reasoning_gym, scored by its own `score_answer`.
+    """Generated items of reasoning_gym, scored by its own `score_answer`.
 
-    `dataset` is the name of a data set, or a mapping of names to weights; `config` holds the
-    parameters of its configuration, or for a mapping those of some of its data sets by name. An
-    answer is correct from a score of `threshold` on. Items are drawn from `seed`; neither split
-    depends on the size of the other, and no seed's test questions are another's training questions.
-    The tier is the item's value of the first parameter of difficulty, after the name of its data
-    set in a mix.
+    It needs the extra `decile[reasoning-gym]`. Neither split depends on the size of the other, and
+    no seed's test questions are another's training questions. The tier is the item's value of the
+    first parameter that the configuration gives a range, after the name of its data set in a mix.
+    The preset `tags` asks for the answer between `<answer>` and `</answer>`, `bare` is the question
+    alone. Lenient marking accepts a box, tags and "the answer is …", strict marking the form that
+    was asked for.
 
-    The preset `tags` asks for the answer between `<answer>` and `</answer>`, as reasoning_gym does;
-    `bare` is the question alone.
+    Items are drawn in child processes and kept in the user's cache folder, because some take
+    seconds. An exception of `score_answer` is a wrong answer; an answer that takes more than 10
+    seconds, or crashes the process, is an `error`. The data sets `boxnet`, `composite`,
+    `game_of_life_halting` and `rush_hour` are not available.
+
+    Options:
+        dataset: the name of a data set, or a mapping of names to weights.
+        config: parameters of its configuration; of a mapping, by the name of a data set.
+        train, test: numbers of items.
+        seed: decides which items are drawn.
+        threshold: the score from which on an answer is correct.
     """
 
     name: ClassVar[str] = _NAME

@@ -1,7 +1,6 @@
 """`import decile`: the same stores and numbers as the commands."""
 
 import ast
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +15,10 @@ from sweeps import NAME, probed
 from benchmarks.local_cluster import environment
 from notebooks import run_cells
 
-PAGE = (ROOT / "docs" / "python.md").read_text()
+EXAMPLE = (ROOT / "docs" / "examples" / "notebook.py").read_text()
 
 
-def code(page: str) -> str:
-    return "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S))
-
-
-def test_every_line_of_the_page_runs_in_a_notebook(
+def test_every_line_of_the_example_runs_in_a_notebook(
     finished: Path, local_ray: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -31,9 +26,8 @@ def test_every_line_of_the_page_runs_in_a_notebook(
     content = yaml.safe_load(probed(finished, tmp_path, grpo=_TRAINING).read_text())
     content["experiments"] = {"compare": content["experiments"][NAME]}
     Path("mine.yaml").write_text(yaml.safe_dump(content))
-    lines = [line for line in code(PAGE).split("\n") if line.strip()]
-    assert len(lines) > 25
-    cells = [ast.unparse(node) for node in ast.parse(code(PAGE)).body]
+    cells = [ast.unparse(node) for node in ast.parse(EXAMPLE).body]
+    assert len(cells) > 25
     outputs = dict(zip(cells, run_cells(cells, tmp_path), strict=True))
     everything = [output for each in outputs.values() for output in each]
     assert [each for each in everything if each["output_type"] == "error"] == []

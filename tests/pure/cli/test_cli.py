@@ -40,7 +40,7 @@ def test_plan_prints_the_cells_as_text_and_as_json(file: Path, capsys) -> None:
     assert "2 cells, 2 to run" in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
-    assert {*view} == {*VIEW.split()}
+    assert {*view} == {"command", "version", *VIEW.split()}
     assert {frozenset(cell) for cell in view["cells"]} == {frozenset(CELL.split())}
     assert {frozenset(probe) for probe in view["probes"]} == {frozenset(PROBE.split())}
     assert [cell["policy"] for cell in view["cells"]] == ["hard", "random"]

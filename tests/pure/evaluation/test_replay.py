@@ -302,7 +302,7 @@ def test_the_command_prints_json_lines_and_a_page(tmp_path: Path, capsys) -> Non
     assert page.read_text().count("<svg") == 1
     options = ["--policy", "{band: {low: 0.1, high: 0.6}}", "--policy", "hard", "--json"]
     code, out, _ = run_command([str(file), *options], capsys)
-    [values] = json.loads(out)
+    [values] = json.loads(out)["runs"]
     assert [*values["policies"]] == ["band low 0.1 high 0.6", "hard", "random"]
     assert values["policies"]["hard"]["passes_to_repay"] is None  # never
     assert (
@@ -432,7 +432,7 @@ def test_a_probe_of_some_prompts_leaves_the_others_out(tmp_path: Path, capsys) -
     assert code == 0 and "58 prompts of the 60" in out and "nan" not in out
     assert "240 read, 232 left out" in out and "8 used" in out
     _, out, _ = run_command([*options, "--budget", "1", "--json"], capsys)
-    [values] = json.loads(out)
+    [values] = json.loads(out)["runs"]
     assert values["prompts"] == 2 and values["probe_rollouts"] is None
     assert values["row_counts"]["left_out"] == {
         "without a rate": 0,

@@ -288,7 +288,7 @@ def test_the_api_has_what_the_command_prints(
     write_trl(tmp_path / "run")
     result = decile.diagnose(tmp_path / "run")
     exit_code = main(["diagnose", str(tmp_path / "run"), "--json"])
-    assert json.loads(capsys.readouterr().out) == result.to_dict()
+    assert json.loads(capsys.readouterr().out)["runs"] == result.to_dict()
     assert exit_code == (ExitCode.PROBLEM if result.bad else ExitCode.DONE)
     assert main(["diagnose", str(tmp_path / "run")]) == exit_code
     assert repr(result).split("\n")[0] in capsys.readouterr().out

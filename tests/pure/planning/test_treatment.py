@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 from factories import small_plan
-from paths import ROOT
 
 from orchestrator.config.allocation_entry import AllocationEntry
 from orchestrator.config.experiment import Refresh, Resources
 from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.pipeline.manifest import id_settings
-from orchestrator.planning.cells import Cell, DifficultySource, ExtraEval, ProbeSpec, Spec
+from orchestrator.planning.cells import Cell, DifficultySource, ExtraEval, ProbeSpec
 from orchestrator.report.compare import policy_key
 from orchestrator.tracking.views import cell_params
 
@@ -99,13 +98,6 @@ def test_every_field_is_changed_and_declared() -> None:
     assert {*ProbeSpec.parts()} == {*ProbeSpec.model_fields} == {*PROBE_CHANGES}
     for part in [*Cell.parts().values(), *ProbeSpec.parts().values()]:
         assert bool(part.of) != bool(part.why), "an identity, or why there is none"
-
-
-@pytest.mark.parametrize("spec", [Cell, ProbeSpec])
-def test_the_docs_have_the_same_table(spec: type[Spec]) -> None:
-    lines = (ROOT / "docs" / "mlflow.md").read_text().splitlines()
-    rows = [f"| `{n}` | {p.of or f'none: {p.why}'} |" for n, p in spec.parts().items()]
-    assert rows == lines[(start := lines.index(rows[0])) : start + len(rows)]
 
 
 @pytest.mark.parametrize("field", CHANGES)

@@ -465,6 +465,7 @@ def test_the_command_prints_what_the_api_holds(
     assert main(["compare", *arguments, "--json", "--out", str(page)]) == 0
     printed = json.loads(capsys.readouterr().out)
     api = decile.compare(files)
+    assert printed.pop("command") == "compare" and printed.pop("version") == decile.__version__
     assert printed == json.loads(json.dumps(api.to_dict())) and page.exists()
     frame = api.to_pandas()
     assert frame.to_dict("records")[0]["effect"] == printed["comparisons"][0]["effect"]

@@ -36,7 +36,7 @@ def test_the_log_of_a_real_run_of_trl(
     page = tmp_path / "page.html"
     capsys.readouterr()
     assert main(["diagnose", str(tmp_path), "--json", "--out", str(page)]) == 4
-    (values,) = json.loads(capsys.readouterr().out)
+    (values,) = json.loads(capsys.readouterr().out)["runs"]
     assert {"truncated"} <= {finding["code"] for finding in values["findings"]}
     assert "truncated" in page.read_text()
 
