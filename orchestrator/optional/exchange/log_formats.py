@@ -27,8 +27,8 @@ FORMATS: Mapping[str, LogFormat] = {
     ),
     "verl": LogFormat(
         "0.5 to 0.9",
-        "the folders `trainer.rollout_data_dir` and `validation_data_dir` (with `val` in its name), "
-        "`PROJECT/EXPERIMENT.jsonl` of the file logger",
+        "the folders `trainer.rollout_data_dir` and `validation_data_dir` (with `val` in its "
+        "name), `PROJECT/EXPERIMENT.jsonl` of the file logger",
         "`acc`, or a score of 0 and 1, or of −1 and 1",
     ),
     "prime-rl": LogFormat("0.7", "`rollouts/step_N/train/all/traces.jsonl`, `metrics.jsonl`"),
