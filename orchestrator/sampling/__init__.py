@@ -1,6 +1,6 @@
 """Prompts in, completions out: one engine per module, with the interface in `base`.
 
-An engine's libraries are heavy, or not installed at all, so its module is imported on demand.
+An engine's libraries are slow to import or not installed, so its module is imported on demand.
 """
 
 import inspect
@@ -37,7 +37,7 @@ __all__ = [
 def find_sampler(name: str) -> type[Sampler]:
     """The engine of that name: built in, an entry point `decile.samplers`, or package.module:Class.
 
-    Raises ValueError where there is none.
+    Raises ValueError if there is none.
     """
     engine = REGISTRY.find(name)
     if not (inspect.isclass(engine) and issubclass(engine, Sampler)):
@@ -52,12 +52,12 @@ def load_sampler(
     lora_rank: int = 0,
     engine_args: Mapping[str, Any] | None = None,
 ) -> Sampler:
-    """The named engine with the model loaded, and with its adapter if it has one.
+    """The named engine with the model loaded, and its adapter, if any.
 
-    `device` None takes the GPU where there is one. A recorded model is always replayed. With
+    device: None uses the GPU, if there is one. A recorded model is always replayed. With
     `lora_rank`, adapters can be swapped in. `engine_args` are passed to the engine's `load` as
-    keyword arguments. Raises ValueError for an unknown engine, one that cannot swap adapters, and a
-    model that cannot be loaded; SamplingError for an engine of the user's own that fails.
+    keyword arguments. Raises ValueError for an unknown engine, one that cannot swap adapters, or a
+    model that cannot be loaded; SamplingError if a user's own engine fails.
     """
     sampler: Any = find_sampler(RECORDED if source.recorded else engine)
     if source.adapter:

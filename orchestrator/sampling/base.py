@@ -1,9 +1,9 @@
 """Prompts in, completions out: the interface of every sampling engine.
 
-The randomness of sample i of a prompt depends on (seed, prompt_id, i) alone, so a sample does not
-depend on batching, order or the number of actors. Engines compute in floating point: another batch
-shape may round differently and change a token now and then. Results are reproduced from the store,
-not by sampling again.
+The randomness of sample i of a prompt depends only on (seed, prompt_id, i), so a sample does not
+depend on batching, order or the number of actors. Engines compute in floating point: a different
+batch shape may round differently and occasionally change a token. Results are reproduced from the
+store, not by sampling again.
 """
 
 from abc import ABC, abstractmethod
@@ -39,8 +39,8 @@ class SamplingSettings:
 class Request(NamedTuple):
     """One prompt and the indices of its samples to draw; recordings look up the bare question.
 
-    `ids` are the token ids of a prompt that is rendered already, of which `messages` say nothing;
-    `limit` is that of its completions in tokens, where it is not the settings'.
+    ids: token ids of an already rendered prompt; `messages` are then ignored. limit: of its
+    completions in tokens, if it differs from the settings.
     """
 
     prompt_id: str
@@ -51,7 +51,7 @@ class Request(NamedTuple):
     limit: int | None = None
 
     def limit_of(self, settings: SamplingSettings) -> int:
-        """Tokens of a completion, at most."""
+        """The token limit of a completion."""
         return settings.max_completion_length if self.limit is None else self.limit
 
 
@@ -59,12 +59,12 @@ Message = dict[str, Any]  # of a chat with tools: role, content, tool_calls or n
 
 
 class Episode(NamedTuple):
-    """The turns in which a completion came about: the model's, and those of its environment.
+    """The turns of a completion, of the model and its environment.
 
-    `messages` is the whole chat, from the prompt on. `prompt_ids` are the token ids of the prompt;
-    `mask` has an entry for each token of the completion, 0 where the environment wrote it. `turns`
-    are those of the model, `tool_errors` the calls that were answered with an error. `reward` is
-    what the environment gives, `failure` why it failed ("" if it did not), `seconds` its time.
+    messages: the whole chat, including the prompt. prompt_ids: token ids of the prompt. mask: an
+    entry for each token of the completion, 0 if the environment wrote it. turns: of the model.
+    tool_errors: calls answered with an error. reward: of the environment. failure: why the
+    environment failed, or "". seconds: time of the environment.
     """
 
     messages: list[Message]
@@ -82,10 +82,10 @@ class Episode(NamedTuple):
 class Completion(NamedTuple):
     """One sampled answer: its text without special tokens, its length, and why it ended.
 
-    `tokens` counts the end token, if any. `finish` is "length" when the limit cut the answer, and
-    "error" when the engine could not answer (a prompt longer than the model's window). `ids` are
-    its token ids, the end token included; an engine may leave them out. With an `episode`, the text
-    is that of all turns, and `tokens` are those of the model.
+    tokens: the number of tokens, with the end token, if any. finish: "length" if the limit cut the
+    answer, and "error" if the engine could not answer (a prompt longer than the model's window).
+    ids: its token ids, including the end token; optional. With an `episode`, the text is that of
+    all turns, and `tokens` counts those of the model.
     """
 
     text: str
@@ -96,13 +96,13 @@ class Completion(NamedTuple):
 
 
 def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
-    """The text before its first stop string; None where it has none."""
+    """The text before its first stop string; None if it has none."""
     positions = [position for position in map(text.find, stop) if position >= 0]
     return text[: min(positions)] if positions else None
 
 
 class SamplingError(PlainError, RuntimeError):
-    """An engine does not start, or failed; the message names it and the reason."""
+    """An engine does not start, or failed; the message has its name and the reason."""
 
 
 def render(
@@ -110,12 +110,12 @@ def render(
 ) -> list[int]:
     """Token ids of a chat up to the start of the answer: the same as in TRL's GRPO.
 
-    Raises SamplingError where the model's chat template cannot render it.
+    Raises SamplingError if the model's chat template cannot render it.
     """
     options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
     try:
         rendered = tokenizer.apply_chat_template(messages, **options, **chat_template_kwargs)
-    except Exception as error:  # whatever a template raises
+    except Exception as error:  # a template may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise SamplingError(
             f"the model's chat template cannot render a prompt ({reason}): correct the template, "
@@ -125,7 +125,7 @@ def render(
 
 
 class Interrupted(SamplingError):
-    """Some completions could not be drawn; `drawn` is what `sample` returns, None for each."""
+    """Some completions could not be drawn; `drawn` is `sample`'s result, with None for these."""
 
     def __init__(self, message: str, drawn: "list[list[Completion | None]]") -> None:
         super().__init__(message, drawn)
@@ -136,10 +136,11 @@ class Interrupted(SamplingError):
 
 
 class Listener:
-    """What an engine tells while it draws: for progress, and to store what is complete.
+    """Receives an engine's progress, and completions to store, while it draws.
 
-    on_ended is called with how many more samples have ended. `on_completion` gets a completion of
-    the request and of the sample at these positions; an engine may give some, all or none.
+    on_ended: called with the number of further samples that have ended. on_completion: called with
+    the positions of request and sample, and the completion; an engine may call it for some, all or
+    no completions.
     """
 
     def __init__(
@@ -151,11 +152,11 @@ class Listener:
         self.on_completion = on_completion
 
 
-Listeners = Callable[[int], Listener | None]  # who is told of so many completions
+Listeners = Callable[[int], Listener | None]  # the listener for this number of completions
 
 
 def nobody(completions: int) -> None:
-    """Nobody listens."""
+    """No listener."""
 
 
 class Sampler(ABC):
@@ -166,25 +167,25 @@ class Sampler(ABC):
     adapts: bool = False
     """Whether `load` takes a `lora_rank`, and adapters can be swapped without reloading."""
     adapter_label: str = ""
-    """What names the next adapter, for an engine that others use, too; set before `adapt`."""
+    """The name of the next adapter on a shared engine; set before `adapt`."""
     listener: "Listener | None" = None
-    """Where it is set, `sample` tells it what has ended, as soon as it has.
+    """If set, `sample` notifies it of ended samples immediately.
 
-    An engine may do without: samples then count, and are stored, when `sample` returns.
+    Engines may ignore it: samples are then counted and stored when `sample` returns.
     """
 
     @classmethod
     def version(cls) -> str:
         """The library that generates and its version, such as vllm 0.30.0; empty if there is none.
 
-        Raises ValueError where it is not installed.
+        Raises ValueError if it is not installed.
         """
         return ""
 
     @classmethod
     @abstractmethod
     def load(cls, source: ModelSource, device: str | None = None) -> "Sampler":
-        """The engine with the model; `device` None takes the GPU where there is one.
+        """The engine with the model; `device` None uses the GPU, if there is one.
 
         Further keyword arguments of an engine are its `engine_args` in experiments.yaml. Raises
         ValueError for a model that cannot be loaded.
@@ -193,12 +194,12 @@ class Sampler(ABC):
     def adapt(self, folder: Path) -> None:
         """Sample with the LoRA adapter in this folder (PEFT's layout) from now on.
 
-        Only where `adapts`, and after `load` with `lora_rank`, the largest rank of all adapters.
+        Only if `adapts`, and after `load` with `lora_rank`, the largest rank of all adapters.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot swap adapters")
 
     def drop_adapter(self) -> None:  # noqa: B027 (most engines replace it at the next `adapt`)
-        """Free what `adapt` holds outside this process, if anything."""
+        """Free resources that `adapt` holds outside this process."""
 
     @abstractmethod
     def sample(
@@ -206,12 +207,12 @@ class Sampler(ABC):
     ) -> list[list[Completion]]:
         """Per request, one completion per sample index, in the order of the request.
 
-        Raises Interrupted where some cannot be drawn now and can be later.
+        Raises Interrupted if some cannot be drawn now but later.
         """
 
 
 class TokenSampler(Sampler):
-    """An engine that is passed token ids: prompts are rendered with the model's `tokenizer`."""
+    """An engine that takes token ids: prompts are rendered with the model's `tokenizer`."""
 
     tokenizer: Any
 
@@ -231,7 +232,7 @@ class TokenSampler(Sampler):
 
 @contextmanager
 def listening(sampler: Sampler, listener: Listener | None) -> Iterator[None]:
-    """Let the engine tell this listener what has ended inside."""
+    """Let the engine notify this listener inside the block."""
     before = getattr(sampler, "listener", None)
     sampler.listener = listener
     try:
@@ -241,22 +242,22 @@ def listening(sampler: Sampler, listener: Listener | None) -> Iterator[None]:
 
 
 def engine_errors(engine: type, call: str) -> AbstractContextManager[None]:
-    """Turn what an engine of the user's own raises into a SamplingError with the place.
+    """Turn an exception of a user's own engine into a SamplingError with the place.
 
-    An error of a built-in engine stays as it is.
+    Errors of built-in engines do not change.
     """
     return user_errors(f"{title_of(engine)}: {call}()", SamplingError, engine)
 
 
 def title_of(engine: type) -> str:
-    """How messages name an engine."""
+    """The name of an engine in messages."""
     return f"engine {engine.__module__}:{engine.__qualname__}"
 
 
 def drawn(
     sampler: Sampler, requests: Sequence[Request], settings: SamplingSettings
 ) -> list[list[Completion]]:
-    """The completions of each request. SamplingError where an engine of the user's own fails."""
+    """The completions of each request. Raises SamplingError if a user's own engine fails."""
     engine, interrupted = type(sampler), None
     users = not is_own(engine)
     listener = getattr(sampler, "listener", None)
@@ -278,9 +279,9 @@ def drawn(
 
 
 def _check(results: Any, requests: Sequence[Request], partial: bool) -> str:
-    """What is wrong with the completions of an engine; empty if nothing is.
+    """The problem with the completions of an engine, or "".
 
-    Where they are `partial`, None stands for a missing one.
+    If `partial`, None stands for a missing one.
     """
     if not isinstance(results, list | tuple) or len(results) != len(requests):
         return f"{_size(results)} for {counted(len(requests), 'request')}"
@@ -305,7 +306,7 @@ def _completion_problem(completion: Any) -> str:
 
 
 def _checked(listener: Listener, requests: Sequence[Request]) -> Listener:
-    """The same for an engine of the user's own: what it tells is checked as what it returns is."""
+    """The same for a user's own engine: notifications are checked like its results."""
 
     def on_completion(request: int, place: int, completion: Completion) -> None:
         if not (0 <= request < len(requests) and 0 <= place < len(requests[request].samples)):

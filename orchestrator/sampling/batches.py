@@ -10,9 +10,9 @@ from itertools import groupby, islice
 from math import ceil
 from typing import NamedTuple
 
-PROMPT_TOKENS = 131_072  # of the prompts of a batch, in all
-READ_TOKENS = 512  # on a CPU, of the prompts that are read at once: their layers fit its caches
-SHRINK_BELOW = 0.75  # copying the cache to fewer rows pays once a quarter of them has ended
+PROMPT_TOKENS = 131_072  # total of the prompts of a batch
+READ_TOKENS = 512  # on a CPU, of prompts read at once, so that layers fit the CPU's caches
+SHRINK_BELOW = 0.75  # copying the cache to fewer rows pays off once a quarter has ended
 
 
 class Row(NamedTuple):
@@ -25,9 +25,9 @@ class Row(NamedTuple):
 
 @dataclass
 class BatchLimits:
-    """The rows of a batch, and the tokens of its prompts, padding included, at most.
+    """Limits of a batch: its rows, and the tokens of its prompts, including padding.
 
-    `read`: tokens of the prompts that are read in one pass.
+    read: tokens of the prompts that are read in one pass.
     """
 
     rows: int
@@ -35,27 +35,27 @@ class BatchLimits:
     read: int = PROMPT_TOKENS
 
     def halve(self) -> None:
-        """Halve the limits; a batch of one row is always within them."""
+        """Halve the limits; a batch of one row is always allowed."""
         self.rows = max(1, self.rows // 2)
         self.tokens = max(1, self.tokens // 2)
 
     def prompts(self, longest: int) -> int:
-        """How many prompts of up to `longest` tokens are in a batch: at least one.
+        """The number of prompts of up to `longest` tokens in a batch: at least one.
 
-        From 2,048 tokens on they are fewer, because the mask of padded prompts has an entry for
-        every pair of tokens.
+        It decreases from 2,048 tokens on, because the mask of padded prompts has an entry for every
+        pair of tokens.
         """
         return max(1, int(self.tokens / longest * min(1, 2_048 / longest)))
 
     def whole_batch(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """The first of the rows, as a batch that others cannot join: of nearly equal sizes."""
+        """The first rows, as a batch that no rows can join; batches have nearly equal sizes."""
         longest = rows[0].tokens
         most = max(1, min(self.rows, self.tokens // longest))
         rows = rows[: ceil(len(rows) / ceil(len(rows) / most))]
         return _of_first_prompts(rows, self.prompts(longest))
 
     def passes(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-        """The rows in parts whose prompts are read in one pass: similar ones, with little padding.
+        """The rows in parts for one pass over their prompts: similar lengths, with little padding.
 
         The first prompt of a part is its longest.
         """
@@ -72,7 +72,8 @@ class BatchLimits:
     def joining(
         self, rows: Sequence[Row], started: int, running: int, prompts: int, longest: int
     ) -> int:
-        """How many rows from `started` on join `running` rows: whole prompts where one fits.
+        """The number of rows from `started` on that join `running` rows: whole prompts, if one
+        fits.
 
         The batch has `prompts` prompts, padded to `longest` tokens.
         """

@@ -1,11 +1,11 @@
-"""Decoding a batch token by token, with a cache that holds a prompt once for all of its rows.
+"""Decodes a batch token by token, with a cache that stores a prompt once for all of its rows.
 
-The library's own cache repeats them for every row. On a CPU a small model then spends most of a
-step fetching copies of the same numbers, and adding or removing a row copies its prompt, too.
+The library's own cache repeats prompts for every row. On a CPU, a small model then spends most of a
+step fetching copies of the same numbers, and adding or removing a row also copies its prompt.
 
-P is the number of distinct prompts in a batch, B of its rows (a row is one sample), L the longest
-prompt, V the vocabulary, N the columns of sampled tokens, H the key and value heads, G the query
-heads per key head, and d the head size.
+Sizes: P distinct prompts in a batch, B rows (a row is one sample), L tokens of the longest prompt,
+V tokens in the vocabulary, N columns of sampled tokens, H key and value heads, G query heads per
+key head, d numbers per head.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,14 +26,14 @@ from orchestrator.sampling.token_choice import sample_tokens
 from orchestrator.sampling.transformers_internals import attention_function
 
 ATTENTION = "decile_shared_prompts"
-SPARE = 32  # columns: buffers grow, and are copied, once in so many tokens
+SPARE = 32  # columns: buffers grow, with a copy, once per this many tokens
 
 
 class SharedLayer:
     """One layer's keys and values: of the prompts [P, H, L, d], and of the rows' own tokens.
 
-    The latter are in buffers [B or more, H, N or more, d], where a new token or row moves nothing;
-    stale values there are finite, and masked.
+    The latter are in buffers [B or more, H, N or more, d], so that new tokens and rows do not move
+    data; stale values there are finite and masked.
     """
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
@@ -64,8 +64,8 @@ class SharedLayer:
 class SharedPrefixCache:
     """Keys and values of a batch: each row attends to its prompt and to its own tokens.
 
-    `mask` [P, L] is the prompts' attention mask. Rows are in order of age: neither `owner` [B], the
-    prompt of a row, nor `begin` [B], the column of a row's first token, ever decreases.
+    mask: [P, L], the prompts' attention mask. owner: [B], the prompt of each row. begin: [B], the
+    column of each row's first token. Rows are in order of age: `owner` and `begin` never decrease.
     """
 
     def __init__(self, cache: DynamicCache, mask: Tensor, owner: Tensor) -> None:
@@ -86,12 +86,12 @@ class SharedPrefixCache:
         return {"input_ids": new[:, None], "position_ids": at, "use_cache": False, "shared": self}
 
     def concat(self, others: Sequence[Self]) -> Self:
-        """Add rows that have no tokens yet, and their prompts; the others' own are dropped."""
+        """Add rows that have no tokens yet, and their prompts; the originals are freed."""
         for layers in zip(self.layers, *(other.layers for other in others), strict=True):
             pairs = zip(*(layer.prompt for layer in layers), strict=True)
             joined = [_concat_padded(each) for each in pairs]
             for layer in layers:
-                layer.prompt = []  # of one layer at a time, two copies are in memory
+                layer.prompt = []  # only one layer at a time has two copies in memory
             layers[0].prompt = joined
         counts = [len(each.mask) for each in (self, *others)]
         first = [0, *accumulate(counts)]
@@ -103,7 +103,7 @@ class SharedPrefixCache:
         return self
 
     def keep(self, rows: Tensor) -> None:
-        """Drop all rows but these, and the prompts and columns that none of them needs."""
+        """Drop all rows except these, and prompts and columns that none of them needs."""
         prompts, self.owner = self.owner[rows].unique(return_inverse=True)
         self.mask = self.mask[prompts]
         self.begin = self.begin[rows]
@@ -127,7 +127,7 @@ class SharedPrefixCache:
         self.lengths = self.mask.sum(-1)[self.owner]
         self.dtype = self.layers[0].prompt[0].dtype
         self.padding = _mask_bias(self.mask == 0, self.dtype)
-        # New rows use few columns: split where most columns that they have not filled are skipped.
+        # New rows use few columns: split at the place that skips most unfilled columns.
         split = int(((len(rows) - rows) * self.begin).argmax())
         young = (slice(split, None), int(self.begin[split]))
         self.blocks = [(slice(split), 0), young] if split else [young]
@@ -142,13 +142,13 @@ class SharedPrefixCache:
 
 
 def _mask_bias(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """What to add to scores [., H, G, n] so that columns `hidden` [., n] are not attended to."""
+    """The bias for scores [., H, G, n] that hides columns `hidden` [., n] from attention."""
     bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
     return bias.masked_fill_(hidden, -torch.inf)[:, None, None]
 
 
 def _concat_padded(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenated on axis 0; shorter ones, on the last axis but one, are padded on their left."""
+    """Concatenated on axis 0; parts shorter on the second last axis are padded on the left."""
     length = max(part.shape[-2] for part in parts)
     rows = sum(map(len, parts))
     out = parts[0].new_zeros(rows, *parts[0].shape[1:-2], length, parts[0].shape[-1])
@@ -194,9 +194,9 @@ def attend(
 
 @contextmanager
 def shared_attention(model: Any, inputs: dict[str, Any]) -> Iterator[None]:
-    """Let the model attend through `attend` where its forward arguments hold a shared cache.
+    """Let the model attend with `attend` if its forward arguments have a shared cache.
 
-    Raises RuntimeError where a layer did not: the logits are then wrong.
+    Raises RuntimeError if a layer did not, because the logits are then wrong.
     """
     shared: SharedPrefixCache | None = inputs.get("shared")
     if shared is None:
@@ -217,7 +217,7 @@ AttentionInterface.register(ATTENTION, attend)
 
 @contextmanager
 def allocation_errors() -> Iterator[None]:
-    """Raise torch.OutOfMemoryError, as on a GPU, where memory for a tensor runs out on a CPU."""
+    """Raise torch.OutOfMemoryError, as on a GPU, if memory for a tensor runs out on a CPU."""
     try:
         yield
     except RuntimeError as error:
@@ -227,13 +227,13 @@ def allocation_errors() -> Iterator[None]:
 
 
 def uniforms(seed: int, prompt_id: str, sample: int, length: int) -> np.ndarray:
-    """`length` floats in [0, 1) that depend on the triple alone; a longer draw starts with them."""
+    """`length` floats in [0, 1) that depend only on the triple; a longer draw starts with them."""
     bits = raw_bits(stream_key(seed, prompt_id, sample), length)
     return np.asarray((bits >> 11) * 2.0**-53)
 
 
 class RepeatedPrefixCache:
-    """Keys and values of a batch in the library's own cache: correct for layers of every kind.
+    """Keys and values of a batch in the library's own cache: correct for all kinds of layers.
 
     All rows start together, because such layers cannot add rows later.
     """
@@ -255,7 +255,7 @@ class RepeatedPrefixCache:
         }
 
     def keep(self, rows: Tensor) -> None:
-        """Select or repeat rows; for layers of linear attention `reorder_cache` is the only way."""
+        """Select or repeat rows; layers of linear attention only support `reorder_cache`."""
         self.cache.reorder_cache(rows)  # type: ignore[arg-type]
         self.mask = self.mask[rows]
         self.lengths = self.lengths[rows]
@@ -263,12 +263,12 @@ class RepeatedPrefixCache:
 
 @dataclass
 class DecodeBatch:
-    """The rows of a batch: row i of every tensor is the same sample, T the limit on its tokens.
+    """The rows of a batch: row i of every tensor is the same sample; T is the limit on its tokens.
 
-    `prompts` is the cache they attend to, `slots` [B] their positions in the caller's list, `draws`
-    [B, T + 1] their uniforms. `tokens` [B, T + 1], with their `log_probs` [B, T + 1], were sampled
-    in `steps` [B] steps, `limits` [B] at most; end tokens fill the rest. `logits` [B, V] belong to
-    the next token; `ended` [B] rows get no further one.
+    prompts: the cache that the rows attend to. slots: [B], their positions in the caller's list.
+    draws: [B, T + 1], their uniforms. tokens, log_probs: [B, T + 1], sampled in `steps` [B] steps
+    of at most `limits` [B]; end tokens fill the rest. logits: [B, V], of the next token. ended:
+    [B], rows without further tokens.
     """
 
     prompts: SharedPrefixCache | RepeatedPrefixCache
@@ -287,7 +287,7 @@ class DecodeBatch:
         return {name: part for name, part in vars(self).items() if name != "prompts"}
 
     def step(self, settings: SamplingSettings, eos: Tensor) -> None:
-        """Sample each row's next token; rows that have ended stay as they are."""
+        """Sample each row's next token; rows that have ended do not change."""
         at = self.steps[:, None]
         new, log_probs = sample_tokens(self.logits, self.draws.gather(1, at)[:, 0], settings)
         new = torch.where(self.ended, eos[0], new)
@@ -302,7 +302,7 @@ class DecodeBatch:
         return self.prompts.step_inputs(newest, self.steps)
 
     def concat(self, others: "Sequence[DecodeBatch]") -> "DecodeBatch":
-        """These rows followed by those of the others, which have no tokens yet."""
+        """These rows, followed by the rows of `others`, which have no tokens yet."""
         if not others:
             return self
         prompts: Any = self.prompts
@@ -317,7 +317,7 @@ class DecodeBatch:
         return DecodeBatch(self.prompts, **{name: part[keep] for name, part in self.parts.items()})
 
     def sampled(self) -> Iterator[tuple[list[int], int]]:
-        """Each row's tokens, and how many of them were sampled."""
+        """Each row's tokens, and the number of sampled ones."""
         return zip(self.tokens.tolist(), self.steps.tolist(), strict=True)
 
 

@@ -1,10 +1,11 @@
-"""`engine_args`: what each built-in engine takes, and what of it cannot change a completion.
+"""`engine_args`: the settings of each built-in engine, and which of them cannot change a
+completion.
 
-Plain data: experiments.yaml is checked, and a probe's key computed, without importing an engine. A
-setting that is not listed as harmless counts as one that can change a completion.
-"Cannot change" is meant up to rounding: another batch shape may round differently, as in every
+Plain data, so that experiments.yaml can be checked, and a probe's key computed, without importing
+an engine. A setting that is not listed as harmless is treated as one that can change a completion.
+"Cannot change" is meant up to rounding: a different batch shape may round differently, as in every
 engine (see `base`). Names are those of vLLM 0.30, and for `engine: server` those of the openai
-library where it has one.
+library, if it has them.
 """
 
 import re
@@ -36,7 +37,7 @@ SERVER_RESERVED = {
     "n": "every sample is a request of its own",
     "chat_template_kwargs": "set it on the model",
 }
-# Not `model`, the name of other weights, nor `api`, which decides who renders the prompt.
+# Not `model`, which can name different weights, nor `api`, which determines who renders the prompt.
 SERVER_HARMLESS = {
     "base_url": "says where the same model is served",
     "api_key_env": "says who pays",
@@ -48,7 +49,7 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,79}")
 
 
 def check_server_arg(name: str, value: Any) -> str | None:
-    """What is wrong with a value of the right type; never shows one that may be a secret."""
+    """The problem with a value of the right type; never shows a possible secret."""
     if value is None:
         return f"{name} is null: write a value, or leave it out"
     if name == "api" and value not in ("completions", "chat"):
@@ -70,7 +71,7 @@ def check_server_arg(name: str, value: Any) -> str | None:
     if not valid or not value.isascii() or not value.isprintable() or " " in value:
         return "base_url is not an address: write http://HOST:PORT/v1"
     if "@" in url.netloc or url.query or url.fragment:
-        return "base_url holds more than an address: write http://HOST:PORT/v1, and a key as " + (
+        return "base_url has more than an address: write http://HOST:PORT/v1, and a key as " + (
             "api_key_env: NAME"
         )
     return None
@@ -104,7 +105,7 @@ VLLM_RESERVED = {
     "data_parallel_size": "Ray starts one engine per share of the GPUs: set gpus beside engine",
 }
 
-_MANY = 10**9  # a bound for numbers that have none of their own: more is a typing error
+_MANY = 10**9  # a bound for numbers without one: larger values are typos
 VLLM_LIMITS: dict[str, tuple[float, float]] = {
     "gpu_memory_utilization": (0.01, 1),
     "kv_cache_memory_bytes": (1, 10**15),
@@ -160,8 +161,8 @@ VLLM_HARMLESS = {
     for name in names.split()
 }
 
-# Of PEFT's settings of an adapter, vLLM applies r, lora_alpha, use_rslora and target_modules. Where
-# some layers have a scale of their own it answers otherwise, and at most of the others it stops.
+# vLLM applies PEFT's settings r, lora_alpha, use_rslora and target_modules. With different scales
+# per layer its answers differ, and with most other settings it stops.
 VLLM_UNSUPPORTED_LORA = (
     *("rank_pattern", "alpha_pattern", "layer_replication", "target_parameters"),
     *("bias", "lora_bias", "modules_to_save", "trainable_token_indices"),
@@ -169,22 +170,21 @@ VLLM_UNSUPPORTED_LORA = (
     *("velora_config", "monteclora_config", "alora_invocation_tokens"),
 )
 
-# The values that vLLM takes as max_lora_rank: MaxLoRARanks in its config/lora.py, without 1.
+# The values of vLLM's max_lora_rank: MaxLoRARanks in its config/lora.py, without 1.
 VLLM_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 @dataclass(frozen=True)
 class EngineArgs:
-    """What one engine takes as `engine_args`, passed to its `load` as keyword arguments.
+    """The `engine_args` of one engine, passed to its `load` as keyword arguments.
 
-    `arguments` maps names to annotations in Python's syntax. Where they are a library's own, they
-    are read from its source instead (`orchestrator.config.library_settings`), and `library` is the
-    title of the class that declares them. With `any_name`, other names are passed on too. `limits`
-    maps names to the ends of their range, `reserved` to what to write instead, and `harmless` to
-    the reason why another value leaves every completion as it is. `most_on_cpus` bounds the engines
-    on a cluster without GPUs. `check` says what is wrong with a value of the right type. Adapters
-    with a setting of `unsupported_lora` are not the trained ones there, and those of a higher rank
-    than the last of `lora_ranks` are refused.
+    arguments: name -> annotation in Python's syntax. If they are a library's own, they are read
+    from its source instead (`orchestrator.config.library_settings`). library: title of the class
+    that declares them. any_name: pass on other names too. limits: name -> ends of its range.
+    reserved: name -> what to write instead. harmless: name -> why its value cannot change a
+    completion. most_on_cpus: maximum number of engines on a cluster without GPUs. check: returns
+    the problem with a value of the right type. unsupported_lora: settings of adapters that the
+    engine does not apply. lora_ranks: adapters with a rank above the last one are refused.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -234,7 +234,7 @@ ENGINE_ARGS: Mapping[str, EngineArgs] = {
 
 
 def most_on_cpus(engine: str) -> int | None:
-    """How many engines a cluster without GPUs runs at most; None without a bound."""
+    """The maximum number of engines on a cluster without GPUs; None without a bound."""
     return ENGINE_ARGS[engine].most_on_cpus if engine in ENGINE_ARGS else None
 
 
@@ -251,9 +251,9 @@ def largest_rank(engine: str) -> int | None:
 
 
 def changing_args(engine: str, engine_args: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that can change a completion: they are part of a probe's key.
+    """The settings that can change a completion, and are part of a probe's key.
 
-    All of an engine of the user's own.
+    For a user's own engine, these are all settings.
     """
     harmless = ENGINE_ARGS[engine].harmless if engine in ENGINE_ARGS else {}
     return {name: value for name, value in engine_args.items() if name not in harmless}

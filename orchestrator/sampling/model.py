@@ -1,6 +1,6 @@
-"""Where a model is, what identifies it, and what its files say, before anything heavy is imported.
+"""A model's location, identity and file contents, without slow imports.
 
-No file of a model runs code.
+Files of a model never run code.
 """
 
 import json
@@ -16,9 +16,9 @@ from tasks.sources.user_files import MAX_SETTINGS, open_file, read_bytes
 
 
 def check_hub_id(hub_id: str) -> None:
-    """Raise ValueError if a local file or folder has the id of a hub model.
+    """Raise ValueError if a local file or folder has the id of a Hub model.
 
-    transformers and vLLM would load that instead, whatever the revision.
+    transformers and vLLM would load it instead, for any revision.
     """
     if Path(hub_id).exists():
         raise ValueError(
@@ -31,13 +31,13 @@ def check_hub_id(hub_id: str) -> None:
 class ModelSource:
     """One base model, resolved.
 
-    `location` is a folder, a hub id, or a file of `recorded` completions; `revision` a hub commit
-    (None for the others). `identity` is what keys hash: hub id and revision, or the content of the
-    files, the chat template among them. `chat_template_kwargs` reaches `apply_chat_template`
-    (`enable_thinking: false`). `target_modules` are the layers that LoRA adapts in this family;
-    empty where the experiment sets them. `adapter` is the folder of a LoRA adapter that the model
-    samples with; `identity` then names its content, too, and `adapter_label` is what names it for
-    an engine that others use, too.
+    location: a folder, a Hub id, or a file of `recorded` completions. revision: a Hub commit, else
+    None. identity: the hashed part of keys: Hub id and revision, or the content of the files,
+    including the chat template. chat_template_kwargs: passed to `apply_chat_template`
+    (`enable_thinking: false`). target_modules: the layers that LoRA adapts in this model family;
+    empty if the experiment sets them. adapter: the folder of a LoRA adapter that the model samples
+    with; `identity` then includes its content. adapter_label: the adapter's name on a shared
+    engine.
     """
 
     name: str
@@ -55,17 +55,17 @@ class ModelSource:
 
     @property
     def repository(self) -> Repository | None:
-        """Its repository of the hub at its commit; None for a folder or a recording."""
+        """Its Hub repository at its commit; None for a folder or a recording."""
         return None if self.revision is None else Repository("model", self.location, self.revision)
 
     @property
     def folder(self) -> Path:
-        """Its files on this machine, or where they would be: a folder, or the hub's cache."""
+        """The actual or future place of its files on this machine: a folder, or the Hub's cache."""
         repository = self.repository
         return Path(self.location) if repository is None else repository.snapshot
 
     def key(self) -> dict[str, Any]:
-        """What decides the model's completions; part of probe keys and cell ids.
+        """What determines the model's completions; part of probe keys and cell ids.
 
         Settings that were added later are left out at their defaults, so that stored keys stay
         valid.
@@ -86,7 +86,7 @@ _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 def local_folder(source: ModelSource) -> Path:
     """The model's folder; a Hub model's files are downloaded unless the cache has them.
 
-    Raises ValueError where there is no folder, or none of its weights are safetensors.
+    Raises ValueError if there is no folder, or it has no weights as safetensors.
     """
     folder = Path(source.location)
     if repository := source.repository:
@@ -106,7 +106,7 @@ def local_folder(source: ModelSource) -> Path:
 def stored_dtype(folder: Path) -> str:
     """The precision that `dtype: auto` means: the configuration's, or the first stored tensor's.
 
-    As in transformers' `from_pretrained`. "auto" where it is none of float32, bfloat16, float16.
+    As in transformers' `from_pretrained`. "auto" if it is not float32, bfloat16 or float16.
     """
     from transformers import AutoConfig
 
@@ -133,7 +133,7 @@ def window_bytes(folder: Path, tokens: int | None = None) -> int:
 
 
 def context_length(source: ModelSource) -> int | None:
-    """Tokens that the model was made to read; None if its files are not here, or do not say it."""
+    """The context length of the model in tokens; None if its files are not here or lack it."""
     file = source.folder / "config.json"
     return context_of(json.loads(read_bytes(file, MAX_SETTINGS))) if file.is_file() else None
 

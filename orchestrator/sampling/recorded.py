@@ -26,7 +26,7 @@ class RecordedSampler(Sampler):
 
     @classmethod
     def load(cls, source: ModelSource, device: str | None = None) -> Self:
-        """The file of the source; TaskError where it has another format."""
+        """The file of the source. Raises TaskError if it has a different format."""
         return cls(Path(source.location))
 
     def sample(
@@ -42,7 +42,7 @@ class RecordedSampler(Sampler):
 
 
 def recorded_rows(file: Path) -> dict[str, list[Completion]]:
-    """A recording by question. Raises TaskError where the file has another format."""
+    """A recording by question. Raises TaskError if the file has a different format."""
     read = read_file(file, ("question", "responses"))
     rows: dict[str, list[Completion]] = {}
     places: dict[str, str] = {}
@@ -63,7 +63,7 @@ def recorded_rows(file: Path) -> dict[str, list[Completion]]:
 
 
 def _problem(row: Row) -> str | None:
-    """What is wrong with a row of a recording; None if nothing is."""
+    """The problem with a row of a recording; None if valid."""
     if not isinstance(row["question"], str):
         return f"question is {row['question']!r:.60}: write a text"
     texts = row["responses"]
@@ -85,7 +85,7 @@ def _problem(row: Row) -> str | None:
 def missing_responses(
     rows: Mapping[str, Sequence[Completion]], questions: Sequence[str], samples: int
 ) -> str | None:
-    """A message where a recording has fewer than `samples` responses per question, or None."""
+    """A message if a recording has fewer than `samples` responses per question, else None."""
     missing = sum(question not in rows for question in questions)
     if missing:
         return (

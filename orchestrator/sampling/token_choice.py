@@ -1,11 +1,12 @@
 """The next token of each row: drawn from the softmax of its logits, cut by top-k and top-p.
 
-By inverse transform sampling with one uniform per row, whatever the vocabulary. Summing a whole
-vocabulary in float64 costs several times its softmax, so the uniform first chooses a block of
-tokens by the blocks' sums in float32, then a token in it. A token's probability is that of a sum
-over the whole vocabulary but for the rounding of float32, as in the softmax itself.
+It uses inverse transform sampling with one uniform per row, for any vocabulary. Summing a whole
+vocabulary in float64 costs several times as much as its softmax. The uniform therefore first
+chooses a block of tokens by the blocks' sums in float32, then a token in the block. A token's
+probability equals that of a sum over the whole vocabulary up to the rounding of float32, as in the
+softmax itself.
 
-B is the number of rows, V the vocabulary, N the blocks, S the tokens of a block.
+Sizes: B rows, V tokens in the vocabulary, N blocks, S tokens per block.
 """
 
 import torch
@@ -16,18 +17,18 @@ from cluster.terminal import PlainError
 from orchestrator.sampling.base import SamplingSettings
 
 BLOCK = 128  # tokens: divides most vocabularies
-FIRST_BLOCKS = 16  # those with the largest maxima hold the kept tokens of most rows
-MORE_BLOCKS = 8  # times as many, where they do not
+FIRST_BLOCKS = 16  # the ones with the largest maxima have the kept tokens of most rows
+MORE_BLOCKS = 8  # times as many, if they do not
 
 
 def sample_tokens(
     logits: Tensor, draws: Tensor, settings: SamplingSettings
 ) -> tuple[Tensor, Tensor]:
-    """Next tokens [B] from logits [B, V] and uniforms [B]; the first largest logit where greedy.
+    """Next tokens [B] from logits [B, V] and uniforms [B]; the first largest logit if greedy.
 
-    With their log-probabilities [B] (float32) after temperature and before top-k and top-p, as GRPO
-    uses them; NaN where greedy. A token of probability 0 is never drawn. Temperature, top-k and
-    top-p act in this order, as in `generate`. Raises FloatingPointError where logits hold NaN or
+    Also returns their log-probabilities [B] (float32) after temperature and before top-k and top-p,
+    as GRPO uses them; NaN if greedy. A token of probability 0 is never drawn. Temperature, top-k
+    and top-p act in this order, as in `generate`. Raises FloatingPointError if logits have NaN or
     infinity.
     """
     if settings.temperature == 0:
@@ -36,7 +37,7 @@ def sample_tokens(
         logits = logits.float() / settings.temperature
     weights = _blocks(logits.softmax(-1, dtype=torch.float32), 0.0)
     sums = weights.sum(-1)
-    _check_finite(sums[:, 0])  # of a row with one such logit, every weight is NaN
+    _check_finite(sums[:, 0])  # in a row with one such logit, every weight is NaN
     if settings.top_k > 0 or settings.top_p < 1:
         tokens = _sample_likely(weights, sums, draws, settings)
     else:
@@ -47,7 +48,7 @@ def sample_tokens(
 
 
 def _largest(logits: Tensor) -> Tensor:
-    """The first of the largest logits [B]: block by block, which `argmax` takes far longer for."""
+    """The first of the largest logits [B], block by block, which is far faster than `argmax`."""
     blocks = _blocks(logits, -torch.inf)
     block = blocks.amax(-1).argmax(-1)
     of_block = _of_block(blocks, block)
@@ -57,19 +58,19 @@ def _largest(logits: Tensor) -> Tensor:
 
 
 class NotFinite(PlainError, FloatingPointError):
-    """No token can be chosen from logits that are not finite."""
+    """A token cannot be chosen from logits that are not finite."""
 
 
 def _check_finite(values: Tensor) -> None:
     if not values.isfinite().all():
         raise NotFinite(
-            "the model gives NaN or infinite logits: check that its weights, and those of an "
+            "the model returns NaN or infinite logits: check that its weights, and those of an "
             "adapter, are finite, or write dtype float32 or bfloat16"
         )
 
 
 def _blocks(values: Tensor, filling: float) -> Tensor:
-    """[B, N, S] from [B, V]; the last block is filled up."""
+    """[B, N, S] from [B, V]; the last block is padded."""
     if missing := -values.shape[-1] % BLOCK:
         values = pad(values, (0, missing), value=filling)
     return values.unflatten(-1, (-1, BLOCK))
@@ -81,9 +82,11 @@ def _of_block(blocks: Tensor, block: Tensor) -> Tensor:
 
 
 def _inverse_transform(weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-    """The indices [B] that uniforms [B] choose by weights [B, n], and what is left of them.
+    """The indices [B] that uniforms [B] choose by weights [B, n], and the remainders of the
+    uniforms.
 
-    That is uniform again, in [0, 1]. Sums are float64, so that none of weight 0 is ever chosen.
+    Remainders are uniform in [0, 1]. Sums are float64, so that an index of weight 0 is never
+    chosen.
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:]
@@ -99,8 +102,9 @@ def _sample_likely(
 ) -> Tensor:
     """Tokens [B] by weights [B, N, S] with sums [B, N], cut by top-k and top-p.
 
-    The kept tokens are in few blocks, those with the largest maxima. More of them are read, up to
-    all, for rows where these cannot hold enough or the least kept token is not above all others.
+    The kept tokens are in the few blocks with the largest maxima. More blocks are read, up to all,
+    for rows without enough tokens in them, or if the least kept token is not above all other
+    blocks.
     """
     tokens = torch.empty_like(draws, dtype=torch.long)
     rows = torch.arange(len(draws), device=draws.device)
@@ -118,7 +122,7 @@ def _sample_likely(
         others = maxima[now, count] if count < most else torch.zeros_like(maxima[now, 0])
         blocks = order[now, :count].sort(-1).values  # in the order of the vocabulary
         likely = weights[now[:, None], blocks].flatten(1)
-        # Those above all other blocks, and one that is not: the rest of these blocks cannot count.
+        # Tokens above all other blocks, and one that is not: the rest of these blocks cannot count.
         above = int((likely > others[:, None]).sum(-1).amax()) + 1 if len(now) else 1
         above = min(max(above, settings.top_k), likely.shape[-1])
         place = likely.topk(above, sorted=False).indices.sort(-1).values
@@ -136,7 +140,7 @@ def _sample_likely(
 def _kept(likely: Tensor, masses: Tensor, settings: SamplingSettings) -> Tensor:
     """Which of the likely tokens [B, n] top-k and top-p keep; all weights sum to masses [B, 1].
 
-    Of tokens that are equally likely, top-k keeps all or none, and top-p the last ones.
+    Among equally likely tokens, top-k keeps all or none, and top-p the last ones.
     """
     kept = torch.ones_like(likely, dtype=torch.bool)
     if settings.top_k > 0:

@@ -1,7 +1,7 @@
 """Chats with tools as token ids, exactly as TRL's GRPOTrainer renders, parses and continues them.
 
-A turn is appended to the token ids of the chat so far, which are never rendered again: the tokens
-of a probe are those of training.
+A turn is appended to the token ids of the chat so far, which is never rendered again, so that
+probes and training have the same tokens.
 """
 
 import json
@@ -20,7 +20,7 @@ class ToolChat:
     def __init__(
         self, tokenizer: Any, tools: Sequence[dict[str, Any]], chat_template_kwargs: dict[str, Any]
     ) -> None:
-        """Raises SamplingError for a model whose chat template or tool calls are not known."""
+        """Raises SamplingError if the model's chat template or tool calls are unknown."""
         from trl.chat_template_utils import (
             add_response_schema,
             get_training_chat_template,
@@ -31,11 +31,11 @@ class ToolChat:
         self.tokenizer = tokenizer
         self.tools: list[Any] = [*tools]
         self.options = dict(chat_template_kwargs)
-        self._suffixes: dict[str, list[int]] = {}  # short answers are many times the same
+        self._suffixes: dict[str, list[int]] = {}  # short answers are often equal
         if not tokenizer.chat_template or not supports_tool_calling(tokenizer):
             raise SamplingError(
                 "the model's chat template does not render tool calls and their results: choose a "
-                "model whose template does"
+                "model with a template that does"
             )
         try:
             if getattr(tokenizer, "response_template", None) is None:
@@ -53,9 +53,9 @@ class ToolChat:
         return render(self.tokenizer, messages, {"tools": self.tools or None, **self.options})
 
     def parse(self, ids: Sequence[int], prefix: Sequence[int]) -> Message:
-        """The model's message after the chat `prefix`, with `tool_calls` where it has any.
+        """The model's message after the chat `prefix`, with its `tool_calls`, if any.
 
-        A message that cannot be read is its text alone.
+        A message that cannot be parsed has only its text.
         """
         from trl.chat_template_utils import parse_response
 
@@ -64,7 +64,7 @@ class ToolChat:
     def suffix(self, results: Sequence[Message]) -> list[int]:
         """Token ids that follow the model's turn: the tools' messages, and the start of the next.
 
-        Raises SamplingError where the template renders earlier turns differently from then on.
+        Raises SamplingError if the template then renders earlier turns differently.
         """
         key = json.dumps(results, sort_keys=True)
         if key in self._suffixes:

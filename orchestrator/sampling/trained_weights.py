@@ -1,7 +1,7 @@
-"""Weights that a trainer of the user's own has saved, in the place of a model's: LoRA or full.
+"""Weights saved by a user's own trainer, LoRA or full, in place of a model's.
 
-They are checked before anything is sampled; only safetensors are read. The tokenizer and the chat
-template stay those of the model.
+They are checked before sampling; only safetensors are read. The tokenizer and the chat template are
+the model's.
 """
 
 import os
@@ -39,7 +39,7 @@ Shape = tuple[int, ...]
 def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
     """The model with a LoRA adapter in PEFT's layout on top of it. Raises UserError.
 
-    Its layers are compared with those of a model whose files are on this machine.
+    Its layers are compared with the model's if the model's files are on this machine.
     """
     _check_folder(folder, "adapter", ADAPTER_CONFIG)
     settings = _json(folder / ADAPTER_CONFIG)
@@ -50,7 +50,7 @@ def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
     if not weights.is_file():
         raise UserError(f"adapter {folder}: {_no_safetensors(folder)}")
     adapted, base = _tensors(weights), _shapes(model.folder)
-    # The shapes of a quantized base say nothing, and target_parameters are no modules.
+    # A quantized base has different shapes, and target_parameters are not modules.
     quantized = base and "quantization_config" in _json(model.folder / CONFIG)
     if not settings.get("target_parameters"):
         _check_config(folder, adapted, settings)
@@ -87,13 +87,13 @@ def _check_config(folder: Path, adapted: Mapping[str, Shape], settings: Mapping[
         rank = patterns.get(next(fits, None), settings.get("r"))
         if (own := shape[match["part"] == "B"]) != rank:
             raise UserError(
-                f"adapter {folder}: {layer} has rank {own}, and {ADAPTER_CONFIG} says {rank!r}: "
+                f"adapter {folder}: {layer} has rank {own}, but {ADAPTER_CONFIG} has {rank!r}: "
                 f"{advice}"
             )
 
 
 def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Raise UserError for settings of other types than PEFT's, and expressions that may not end.
+    """Raise UserError for settings with types that differ from PEFT's, and slow expressions.
 
     A quantified group can take exponential time, and many quantifiers a power of the length.
     """
@@ -106,8 +106,8 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 < value <= MAX_SCALE:
             raise UserError(
-                f"adapter {folder}: {ADAPTER_CONFIG} says {shortened(name)}: {shortened(value)}, "
-                f"which is no number from 0 to {MAX_SCALE:,}: save the adapter again"
+                f"adapter {folder}: {ADAPTER_CONFIG} has {shortened(name)}: {shortened(value)}, "
+                f"which is not a number from 0 to {MAX_SCALE:,}: save the adapter again"
             )
     expressions = [*patterns[0], *patterns[1]] if wrong is None else [wrong]
     targets = settings.get("target_modules")
@@ -131,7 +131,7 @@ def _check_targets(
     settings: Mapping[str, Any],
     base: Mapping[str, set[Shape]],
 ) -> None:
-    """Raise UserError where the file lacks a layer: PEFT would begin with random numbers."""
+    """Raise UserError if the file lacks a layer: PEFT would start with random numbers."""
     targets = settings.get("target_modules")
     others = ("layers_to_transform", "layers_pattern", "exclude_modules")
     if not isinstance(targets, list) or any(settings.get(name) for name in others):
@@ -150,7 +150,7 @@ def _check_targets(
 def _check_layers(
     folder: Path, adapted: Mapping[str, Shape], name: str, base: Mapping[str, set[Shape]]
 ) -> None:
-    """Raise UserError unless every layer of the adapter fits one of the base model."""
+    """Raise UserError unless every layer of the adapter fits a layer of the base model."""
     layers = [each.removesuffix(_LORA_A) for each in adapted if each.endswith(_LORA_A)]
     if not layers:
         raise UserError(f"adapter {folder}: {ADAPTER_WEIGHTS} has no LoRA layers: save it again")
@@ -160,7 +160,7 @@ def _check_layers(
         shapes = base.get(_without_prefix(f"{layer}.weight"), set())
         if not any(sorted(shape) == sorted(outputs + inputs) for shape in shapes):
             raise UserError(
-                f"adapter {folder}: it is of another base model: {layer} does not fit {name}: "
+                f"adapter {folder}: it is for a different base model: {layer} does not fit {name}: "
                 "write the model that it was trained on"
             )
 
@@ -179,13 +179,13 @@ def with_checkpoint(model: ModelSource, folder: Path) -> ModelSource:
     if not own:
         raise UserError(f"checkpoint {folder}: {_no_safetensors(folder)}")
     try:
-        base_folder = local_folder(model)  # whose tokenizer is needed here
+        base_folder = local_folder(model)  # the tokenizer is needed here
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
     for name, shapes in _shapes(base_folder).items():
         tied = name == "lm_head.weight"  # to the embeddings: it may be left out
         if own.get(name, shapes if tied else set()) != shapes:
-            problem = "has another shape" if name in own else "is missing"
+            problem = "has a different shape" if name in own else "is missing"
             raise UserError(
                 f"checkpoint {folder}: it is of another model: {name} of {model.name} {problem}: "
                 "write the model that it was trained from, or declare it under models with path"
@@ -195,9 +195,9 @@ def with_checkpoint(model: ModelSource, folder: Path) -> ModelSource:
 
 
 def _linked(checkpoint: Path, base: Path) -> Path:
-    """A folder of links: weights and configuration of a checkpoint, all else of the base model.
+    """A folder of links: weights and configuration of a checkpoint, other files of the base model.
 
-    It is in the user's cache, where its name says which files, of which content, it links to.
+    It is in the user's cache; its name hashes the linked files and their content.
     """
     weights = {CONFIG, INDEX}
     names = weights | {file.name for file in checkpoint.glob("*.safetensors")}
@@ -214,7 +214,7 @@ def _linked(checkpoint: Path, base: Path) -> Path:
             (new / file.name).symlink_to(file.absolute())
         try:
             os.rename(new, folder)
-        except OSError:  # another command has just made the same
+        except OSError:  # another command has just created it
             shutil.rmtree(new)
     return folder
 
@@ -232,17 +232,17 @@ def adapter_rank(folder: Path) -> int:
 
 
 def unused_settings(model: ModelSource, folder: Path) -> list[str]:
-    """Where a trainer's folder names another template, tokenizer or base model; a sentence each."""
+    """Sentences on a different template, tokenizer or base model in a trainer's folder."""
     base, notes = model.folder, []
     template, known = _template(folder), _template(base)
     if template and known and template != known:
-        notes.append(f"{folder} has another chat template: that of {model.name} is used")
+        notes.append(f"{folder} has a different chat template: that of {model.name} is used")
     files = [folder / "tokenizer.json", base / "tokenizer.json"]
     if all(file.is_file() for file in files):
         own, base_own = (_json(file, MAX_TOKENIZER).get("model") for file in files)
         vocabularies = [each.get("vocab") for each in (own, base_own) if isinstance(each, dict)]
         if vocabularies[:1] != vocabularies[1:]:
-            notes.append(f"{folder} has another tokenizer: that of {model.name} is used")
+            notes.append(f"{folder} has a different tokenizer: that of {model.name} is used")
     adapter = folder / ADAPTER_CONFIG
     trained_on = _json(adapter).get("base_model_name_or_path") if adapter.is_file() else None
     if model.repository and trained_on not in (None, model.location, str(base)):
@@ -260,13 +260,13 @@ def _template(folder: Path) -> str:
 
 
 def _check_folder(folder: Path, option: str, needed: str) -> None:
-    """Raise UserError unless it is a folder with the file by which its kind is known."""
+    """Raise UserError unless it is a folder with the file that identifies its kind."""
     try:
         is_folder = folder.is_dir()
     except (OSError, ValueError):  # over-long, or with a null byte
         is_folder = False
     if not is_folder:
-        raise UserError(f"{option} {shortened(str(folder))} is no folder: write the path of one")
+        raise UserError(f"{option} {shortened(str(folder))} is not a folder: write the path of one")
     if (folder / needed).is_file():
         return
     advice = "write the folder that a trainer has saved"
@@ -288,23 +288,23 @@ def _no_safetensors(folder: Path) -> str:
 def _json(file: Path, most: int = MAX_SETTINGS) -> dict[str, Any]:
     content = parse_json(read_bytes(file, most), str(file))
     if not isinstance(content, dict):
-        raise UserError(f"{file} is no JSON object: save the folder again")
+        raise UserError(f"{file} is not a JSON object: save the folder again")
     return content
 
 
 def _tensors(file: Path) -> dict[str, Shape]:
-    """Name -> shape. Raises UserError for a file that is torn, or no such file."""
+    """Name -> shape. Raises UserError for an incomplete file, or one of a different format."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(regular(file), framework="np") as tensors:
             return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118 (no mapping)
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{file} is torn ({one_line(str(error))}): save it again") from error
+        raise UserError(f"{file} is damaged ({one_line(str(error))}): save it again") from error
 
 
 def _shapes(folder: Path) -> dict[str, set[Shape]]:
-    """The shapes of all weights in a folder, by their names without prefix."""
+    """The shapes of all weights in a folder, by name without prefix."""
     shapes: dict[str, set[Shape]] = {}
     for file in sorted(folder.glob("*.safetensors")):
         for name, shape in _tensors(file).items():
@@ -313,6 +313,6 @@ def _shapes(folder: Path) -> dict[str, set[Shape]]:
 
 
 def _without_prefix(name: str) -> str:
-    """A tensor's name from its layer's number on: classes of a model name what is before it."""
+    """A tensor's name from its layer's number on; the part before depends on the model's class."""
     layer = _FROM_LAYER.search(name)
     return layer[0] if layer else ".".join(name.split(".")[-2:])

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """No dropout and no gradients inside; every module's own mode is restored afterwards.
+    """Disable dropout and gradients inside; every module's own mode is restored afterwards.
 
     Not `inference_mode`: a buffer recomputed there (scaled rotary frequencies) breaks training.
     """
@@ -79,8 +79,8 @@ class SampledTokens(NamedTuple):
 class TransformersSampler(TokenSampler):
     """Holds a loaded model, which may be a PEFT model in the middle of its training.
 
-    `limits` bound the memory of a batch; results depend on them through rounding alone. 256 rows on
-    a CPU, where a small model is fastest, and 128 on a GPU, where memory is scarcer.
+    limits: bound the memory of a batch; results depend on them only by rounding. The default is 256
+    rows on a CPU, where a small model is fastest, and 128 on a GPU, where memory is scarcer.
     """
 
     adapts = True
@@ -97,7 +97,7 @@ class TransformersSampler(TokenSampler):
         on_cpu = self._device().type == "cpu"
         rows, read = (256, READ_TOKENS) if on_cpu else (128, PROMPT_TOKENS)
         self.limits = BatchLimits(rows_per_batch or rows, read=read)
-        # The forward of a PEFT wrapper has no signature of its own; the base model's has.
+        # A PEFT wrapper's forward has a generic signature; the base model's has the arguments.
         self.base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.context = context_of(self.base.config.to_dict()) or inf
         self.eos = eos_ids(self.base, tokenizer)
@@ -110,7 +110,7 @@ class TransformersSampler(TokenSampler):
 
     @classmethod
     def load(cls, source: ModelSource, device: str | None = None, lora_rank: int = 0) -> Self:
-        """A sampler of the source's model; raises what `load_model` raises."""
+        """A sampler of the source's model. Raises the errors of `load_model`."""
         return cls(*load_model(source, device), source.chat_template_kwargs)
 
     def adapt(self, folder: Path) -> None:
@@ -126,7 +126,7 @@ class TransformersSampler(TokenSampler):
             self.model.load_adapter(str(folder), new)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # whatever a configuration makes the library raise
+        except Exception as error:  # a configuration may make the library raise anything
             reason = one_line(f"{type(error).__name__}: {error}")[:300]
             raise SamplingError(f"adapter {folder} cannot be loaded: {reason}") from error
         self.model.set_adapter(new)
@@ -137,8 +137,8 @@ class TransformersSampler(TokenSampler):
     ) -> list[list[Completion]]:
         """Per request, one completion per sample index, in the order of the request.
 
-        A prompt that fills the model's context gives errors. Raises SamplingError for one that
-        alone takes more memory than there is.
+        A prompt that fills the model's context gives errors. Raises SamplingError if a single
+        prompt takes more memory than available.
         """
         prompts = self.rendered(requests)
         fitting = [i for i, ids in enumerate(prompts) if len(ids) < self.context]
@@ -163,8 +163,8 @@ class TransformersSampler(TokenSampler):
         return drawn
 
     def _completions(self, sampled: list[list[int]], stop: Sequence[str]) -> list[Completion]:
-        """The completions that these token ids are."""
-        ends = [bool(ids) and ids[-1] in self.eos for ids in sampled]  # the limit cut all others
+        """The completions of these token ids."""
+        ends = [bool(ids) and ids[-1] in self.eos for ids in sampled]  # the rest was cut
         kept = [ids[:-1] if ended else ids for ids, ended in zip(sampled, ends, strict=True)]
         texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
         drawn = []
@@ -183,13 +183,14 @@ class TransformersSampler(TokenSampler):
         settings: SamplingSettings,
         complete: Callable[[dict[Row, list[int]]], None] = lambda rows: None,
     ) -> list[list[SampledTokens]]:
-        """The same as tokens, the end token included; `prompts` are the rendered requests.
+        """The same as tokens, including the end token; `prompts` are the rendered requests.
 
-        `complete` gets rows with their ids as soon as they have left the batch.
+        `complete` is called with rows and their ids as soon as they have left the batch.
         """
         prefill = partial(self._prefill, requests, prompts, settings)
         done: dict[Row, SampledTokens] = {}
-        # The longest prompts come first: too little memory shows early, and lengths are similar.
+        # The longest prompts come first, so that too little memory shows early and lengths are
+        # similar.
         order = sorted(range(len(requests)), key=lambda i: -len(prompts[i]))
         todo = [Row(i, s, len(prompts[i])) for i in order for s in requests[i].samples]
         with evaluating(self.model):
@@ -212,7 +213,7 @@ class TransformersSampler(TokenSampler):
                         raise torch.OutOfMemoryError(
                             f"prompt {requests[row.request].prompt_id} of "
                             f"{counted(row.tokens, 'token')} "
-                            "takes more memory than there is, even alone: shorten or remove it"
+                            "takes more memory than available, even alone: shorten or remove it"
                         ) from error
                     self.limits.halve()
                     log.warning("out of memory: %d rows per batch from here on", self.limits.rows)
@@ -225,8 +226,8 @@ class TransformersSampler(TokenSampler):
     def _decode(
         self, rows: Sequence[Row], prefill: Prefill, settings: SamplingSettings
     ) -> Iterator[list[Tensor]]:
-        """Of rows that have ended, until all have: positions in `rows` [E], tokens [E, T + 1],
-        their log-probabilities [E, T + 1], and how many of these each has sampled [E].
+        """Yield ended rows until all have ended: positions in `rows` [E], tokens [E, T + 1], their
+        log-probabilities [E, T + 1], and the number of sampled tokens [E].
         """
         eos = torch.tensor(self.eos).to(self._device())
         started = 0
@@ -270,7 +271,7 @@ class TransformersSampler(TokenSampler):
         settings: SamplingSettings,
         rows: Sequence[Row],
     ) -> DecodeBatch:
-        """A batch of rows that have read their prompts, each of which is read once."""
+        """A batch of rows that have read their prompts; each prompt is read once."""
         distinct = {index: i for i, index in enumerate(dict.fromkeys(r.request for r in rows))}
         seed = settings.seed
         limit = settings.max_completion_length
@@ -311,7 +312,7 @@ class TransformersSampler(TokenSampler):
     def _end_stopped(self, batch: DecodeBatch, stop: Sequence[str]) -> None:
         """End the rows whose text contains a stop string.
 
-        Decoding the last tokens is enough: a token is at least one character, or part of one.
+        Decoding the last tokens is enough, since a token is at least one character, or part of one.
         """
         if not stop:
             return

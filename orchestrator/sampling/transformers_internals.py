@@ -22,7 +22,7 @@ def attends_plainly(model: Any) -> bool:
 
 
 def has_dropout(model: Any) -> bool:
-    """Whether a pass in training mode drops something at random."""
+    """Whether a pass in training mode drops values at random."""
     config = model.config.get_text_config(decoder=True)
     dropped = [m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)]
     return any(dropped) or bool(getattr(config, "attention_dropout", 0.0))

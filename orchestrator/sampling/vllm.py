@@ -1,8 +1,8 @@
 """Sampling with vLLM: continuous batching, with the prefix cached for all samples.
 
-One engine per sampler actor. Every sample is a request of its own with its own seed, so that it
-depends on (seed, prompt_id, index) alone and a resumed probe draws only what is missing.
-An engine's processes report why they do not start in their own output only, so it is captured.
+One engine per sampler actor. Every sample is a separate request with its own seed, so that it
+depends only on (seed, prompt_id, index), and a resumed probe draws only missing samples. An
+engine's processes print why they do not start only to their own output, so it is captured.
 """
 
 import importlib.util
@@ -33,14 +33,14 @@ from orchestrator.sampling.engine_args import VLLM_LORA_RANKS, VLLM_RESERVED
 from orchestrator.sampling.model import ModelSource, local_folder, stored_dtype, window_bytes
 from orchestrator.storage.errors import one_line
 
-MAX_LINES = 2_000  # of its output that are kept, in which its errors are looked for
+MAX_LINES = 2_000  # of output that are kept and searched for errors
 _ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception)): (.+)")
 # Errors that only point to the one before them.
 _POINTERS = ("initialization failed", "See stack trace", "root cause above")
 
 
 class CapturedOutput:
-    """Copies standard output and error of this process and its children; all of it passes on."""
+    """Copies standard output and error of this process and its children, and passes them on."""
 
     def __enter__(self) -> Self:
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
@@ -69,9 +69,9 @@ class CapturedOutput:
             os.close(saved)
 
     def root_cause(self) -> str:
-        """The first error that was printed and does not point to another; empty without one.
+        """The first printed error that does not point to another one; empty without one.
 
-        One of a line that is logged as an error, if there is any: warnings quote errors as well.
+        Lines that are logged as errors take precedence, because warnings also quote errors.
         """
         self._reader.join(timeout=1)  # ends with the children
         lines = [line for line in self.lines if not any(words in line for words in _POINTERS)]
@@ -88,7 +88,7 @@ class CapturedOutput:
                 copy.write(line)
 
 
-CPU_CACHE = 2**30  # bytes of keys and values that an engine on CPUs reserves at least
+CPU_CACHE = 2**30  # least bytes of keys and values that an engine on CPUs reserves
 
 
 class VllmSampler(TokenSampler):
@@ -109,7 +109,7 @@ class VllmSampler(TokenSampler):
 
     @classmethod
     def version(cls) -> str:
-        """vLLM and its version; ValueError without vLLM."""
+        """vLLM and its version. Raises ValueError without vLLM."""
         return f"vllm {_import_vllm().__version__}"
 
     @classmethod
@@ -118,9 +118,8 @@ class VllmSampler(TokenSampler):
     ) -> Self:
         """An engine of the source's model on this process's GPUs, or on CPUs in vLLM's CPU build.
 
-        `engine_args` are those of vLLM's EngineArgs that Decile does not set itself. Raises
-        ValueError without vLLM and for arguments that Decile sets, SamplingError where the engine
-        does not start.
+        engine_args: those of vLLM's EngineArgs that Decile does not set itself. Raises ValueError
+        without vLLM and for arguments that Decile sets, SamplingError if the engine does not start.
         """
         vllm = _import_vllm()
         if reserved := sorted(VLLM_RESERVED.keys() & engine_args.keys()):
@@ -143,8 +142,8 @@ class VllmSampler(TokenSampler):
     def adapt(self, folder: Path) -> None:
         """Sample with this adapter from now on.
 
-        vLLM caches adapters by number, and prompts by name: of a folder that has changed, either
-        would be that of the old content.
+        vLLM caches adapters by number, and prompts by name: for a changed folder, both would have
+        the old content.
         """
         from vllm.lora.request import LoRARequest
 
@@ -184,7 +183,7 @@ class VllmSampler(TokenSampler):
         ]
 
     def _generate(self, prompts: list[dict[str, list[int]]], parameters: list[Any]) -> Any:
-        """One output per prompt. Raises SamplingError where a process of the engine has ended."""
+        """One output per prompt. Raises SamplingError if a process of the engine has ended."""
         bar: Any = False
         if self.listener:
             bar = partial(_EndedBar, on_ended=self.listener.on_ended)
@@ -199,7 +198,7 @@ class VllmSampler(TokenSampler):
 
 
 class _EndedBar(tqdm):  # type: ignore[misc]
-    """In place of vLLM's progress bar, which it tells of each request that has ended."""
+    """Replaces vLLM's progress bar, which vLLM updates for each request that has ended."""
 
     def __init__(self, *args: Any, on_ended: Callable[[int], None], **options: Any) -> None:
         super().__init__(*args, **{**options, "disable": True})
@@ -207,7 +206,7 @@ class _EndedBar(tqdm):  # type: ignore[misc]
 
     @property
     def format_dict(self) -> Any:
-        """vLLM divides by the time elapsed, which is 0 of a disabled bar."""
+        """vLLM divides by the elapsed time, which is 0 for a disabled bar."""
         return {**super().format_dict, "elapsed": inf}
 
     def update(self, n: float | None = 1) -> bool | None:
@@ -232,7 +231,7 @@ def _import_vllm() -> Any:
 def _options(
     source: ModelSource, folder: Path, lora_rank: int, engine_args: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of `vllm.LLM`, of which the user's override those that depend on the place.
+    """The arguments of `vllm.LLM`; the user's override defaults that depend on the machine.
 
     Raises ValueError for a rank that vLLM does not support, and SamplingError without bitsandbytes,
     which vLLM 0.28 moved to a plugin.
@@ -250,7 +249,7 @@ def _options(
         # vLLM rewinds a seeded generator after each part of a prompt, which torch has for GPUs only
         defaults["enable_chunked_prefill"] = False
         defaults["enforce_eager"] = True  # compilation takes minutes and gains little on a CPU
-        if "gpu_memory_utilization" not in engine_args:  # vLLM would reserve 92 % of the machine
+        if "gpu_memory_utilization" not in engine_args:  # vLLM would reserve 92 % of all memory
             window = window_bytes(folder, engine_args.get("max_model_len"))
             defaults["kv_cache_memory_bytes"] = max(CPU_CACHE, int(1.1 * window))  # whole blocks
     options = {

@@ -187,7 +187,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda file: write_gguf(
             file, without("") | {"rope_freqs.weight": np.ones(4, dtype=np.float32)}
         ),
-        "would be another model",
+        "would be a different model",
     ),
 }
 

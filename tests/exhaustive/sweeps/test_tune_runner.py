@@ -81,7 +81,8 @@ def test_a_worker_that_sleeps_is_named_and_ended_and_its_cell_is_retried(
     [line] = [line for line in source.retries if "Hang: " in line]
     assert re.search(
         r"worker 0 \(node \S+, process \d+\) timed out after 20 s waiting for "
-        r"worker 1 \(node \S+, process (\d+)\), which was at \S+/sleepy_task.py:\d+ in messages_of: ",
+        r"worker 1 \(node \S+, process (\d+)\), "
+        r"which was at \S+/sleepy_task.py:\d+ in messages_of: ",
         line,
     )
     process = int(re.findall(r"process (\d+)", line)[1])
