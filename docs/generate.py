@@ -39,6 +39,7 @@ from orchestrator.optional.exchange.log_formats import FORMATS
 from orchestrator.pipeline.audit import remedy
 from orchestrator.pipeline.stored_files import FILES
 from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.storage.column_meanings import OF_DIFFICULTY, OF_OUTCOMES
 from orchestrator.storage.schema import DIFFICULTY, OF_THE_PROMPT
 from orchestrator.storage.verification import Checked
@@ -321,6 +322,8 @@ def json_page() -> Iterator[str]:
     for form, keys in FORMS.items():
         yield f"## `decile {form} --json`"
         yield table(("key", "meaning"), ((code(key), text) for key, text in keys.items()))
+        if form == "compare":
+            yield from map(prose, (ItemAnalysis.to_dict, ItemAnalysis.pairs))
 
 
 def checks() -> Iterator[str]:

@@ -255,20 +255,21 @@ class ItemAnalysis:
 
     @property
     def pairs(self) -> list[dict[str, Any]]:
-        """The comparisons in plain values, with the questions that one arm alone answers.
+        """The comparisons of a and b in plain values; null if a number is not known.
 
-        `effect`, `low`, `high`: the difference a − b in points, with its 95 % interval. `only_a`,
-        `only_b`: questions that it alone answers; `only_by_chance`: the expected number of each if
-        both were alike; `parts`: the same for each tier and source. `consists_of`: for all
-        questions, and for each tier and source, the parts of a − b in points, and the factors
-        `of_a` and `of_b`. `p`, `p_holm` (corrected for `tests` pairs), `p_runs` (given these runs),
-        `test`. `runs` of a and b, `seeds` (the fewer), `questions`, `groups` of related ones,
-        `left_out`. `missing`: the shares of samples without a score; `missing_p`: p of the
-        difference between these shares; `bounds`: the interval's ends over all values of the
-        missing scores. `scope` (`models` or `policies`), `covers_seeds`, `significant`, `verdict`
-        (`a`, `b` or `inconclusive`). `needed_seeds`, `needed_questions`, `needed_both` for a
-        difference of the observed size, and the ranges `needed_seeds_range`,
-        `needed_questions_range`; None if no number is enough or known.
+        * `effect`, `low`, `high`: the difference a − b in points, with its 95 % interval
+        * `p`, `p_holm` (corrected for `tests` pairs), `p_runs` (given these runs), `test`
+        * `scope` (`models` or `policies`), `covers_seeds`, `significant`, `verdict` (`a`, `b` or
+          `inconclusive`)
+        * `runs` of a and b, `seeds` (the fewer), `questions`, `groups` of related ones, `left_out`
+        * `needed_seeds`, `needed_questions`, `needed_both` for a difference of the observed size,
+          and the ranges `needed_seeds_range`, `needed_questions_range`
+        * `only_a`, `only_b`: questions that it alone answers; `only_by_chance`: the expected number
+          of each if both were alike; `parts`: the same for each tier and source
+        * `consists_of`: for all questions, and for each tier and source, the parts of the
+          difference in points, and the factors `of_a` and `of_b`
+        * `missing`: the shares of samples without a score; `missing_p`: p of the difference between
+          these shares; `bounds`: the interval's ends over all values of the missing scores
         """
         only = [
             {
@@ -308,14 +309,15 @@ class ItemAnalysis:
         return sorted(means, key=lambda each: (-each.range, each.item))
 
     def to_dict(self) -> dict[str, Any]:
-        """What `decile compare --json` prints; numbers that are not finite are None.
+        """What `decile compare --json` prints; numbers that are not finite are null.
 
-        arms: `name`, `metric`; `score`, `low`, `high`: the mean as a share with its 95 % interval,
-        over the `questions` that have a score in some run; `samples_per_question`: fewest and most;
-        `missing_samples`; `factors` (`finished`, `parsed_where_finished`, `correct_where_parsed`;
-        None if unknown); `gain_per`: for cells, points gained per unit of cost; `runs` with `seed`,
-        `questions` and `files` (`path`, `format`, `sha256`); `row_counts`. comparisons: as `pairs`.
-        caveats: what limits the comparison, in words.
+        * `arms`: `name`, `metric`; `score`, `low`, `high`: the mean as a share with its 95 %
+          interval, over the `questions` that have a score in some run; `samples_per_question`:
+          fewest and most; `missing_samples`; `factors` (`finished`, `parsed_where_finished`,
+          `correct_where_parsed`; null if unknown); `gain_per`: for cells, points gained per unit
+          of cost; `runs` with `seed`, `questions` and `files` (`path`, `format`, `sha256`)
+        * `comparisons`: an entry per pair of arms, a and b
+        * `caveats`: what limits the comparison, in words
         """
         arms = []
         for arm in self.arms:
