@@ -43,6 +43,7 @@ class Input(NamedTuple):
     gives: str
 
 
+_CUT = "; one that the token limit cut counts as unparsed or wrong, as it is not recorded"
 INPUTS: Mapping[str, Input] = {
     "completions": Input(
         "question, answer, and completion, completions or responses",
@@ -80,12 +81,12 @@ INPUTS: Mapping[str, Input] = {
     "verl-rollouts": Input(
         "input, output, score, step",
         "verl's trainer.rollout_data_dir and validation_data_dir",
-        "completions",
+        f"completions{_CUT}",
     ),
     "rllm": Input(
         "a run's folder or results.json: an object with items",
         "rllm eval",
-        "completions where episodes were saved, else solve rates",
+        "completions if episodes were saved, else solve rates, which cannot be exported",
     ),
     "rllm-data": Input("question, ground_truth", "data sets of rLLM", "prompts"),
     "verifiers": Input(
@@ -101,7 +102,7 @@ INPUTS: Mapping[str, Input] = {
     "lm-eval": Input(
         "doc, target, resps (samples_TASK_DATE.jsonl of --log_samples)",
         "lm-evaluation-harness",
-        "completions",
+        f"completions{_CUT}",
     ),
     "inspect": Input(
         "a log of inspect_ai: a .eval file, or .json with eval and samples",
