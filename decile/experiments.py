@@ -99,10 +99,10 @@ class Experiment:
         """The probe of a training pool, as by `decile probe`; missing samples are drawn.
 
         model, dataset: required if the experiment has several. sample: False only reads the
-            storage. wait: whether to wait for another process that runs the experiment in this
-            storage. Raises UserError if the choice is ambiguous. Without `sample`, also raises it
-            if samples are missing or the pool has changed since it was probed. A subset of the grid
-            that cannot be filled gives a warning.
+        storage. wait: whether to wait for another process that runs the experiment in this storage.
+        Raises UserError if the choice is ambiguous. Without `sample`, also raises it if samples are
+        missing or the pool has changed since it was probed. A subset of the grid that cannot be
+        filled gives a warning.
         """
         spec = choose_probe(self.plan, model, dataset)
         if sample:
@@ -129,7 +129,7 @@ class Experiment:
         """Evaluate a model on the test set, as `decile evaluate`: draw and mark missing samples.
 
         model, dataset: required if the experiment has several. adapter, checkpoint, wait: as for
-            `decile.evaluate`. Raises UserError for invalid input, before anything is sampled.
+        `decile.evaluate`. Raises UserError for invalid input, before anything is sampled.
         """
         evaluation = plan_evaluation(self.plan, model, dataset, adapter, checkpoint)
         self.store.check_writable()

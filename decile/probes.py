@@ -94,8 +94,8 @@ class Probe:
         """A figure of the page, which a notebook shows as it is.
 
         difficulty: prompts by number of correct completions. agreement: prompts by number of
-            completions with the most frequent answer, if answers are read. outcomes: shares of
-            outcomes in the pool and in the subsets of the grid.
+        completions with the most frequent answer, if answers are read. outcomes: shares of outcomes
+        in the pool and in the subsets of the grid.
         """
         subsets = {p.policy: p.summary.outcomes for p in self.analysis.policies if p.summary}
         k = self.spec.settings.samples
@@ -117,11 +117,11 @@ class Probe:
         """Select prompts with a policy: the subset of a cell with these settings.
 
         budget: a share of the prompts (0.1) or a count (80); seed: breaks ties; difficulty: what
-            the policy ranks by: "gold", "agreement", another probe of these prompts (such as one of
-            a different model), a file of difficulty or scores by prompt_id, or any form that the
-            YAML file accepts. None: as in the experiment. options: those of the policy. Raises
-            UserError if the policy is unknown, chooses prompts during training (see `decile.trl`),
-            or cannot fill the subset.
+        the policy ranks by: "gold", "agreement", another probe of these prompts (such as one of a
+        different model), a file of difficulty or scores by prompt_id, or any form that the YAML
+        file accepts. None: as in the experiment. options: those of the policy. Raises UserError if
+        the policy is unknown, chooses prompts during training (see `decile.trl`), or cannot fill
+        the subset.
         """
         cell, other = self._chosen(policy, budget, seed, difficulty, options)
         return Subset(self, cell, self.stored.select(cell, other))

@@ -641,7 +641,7 @@ class QuestionFile(ReadTask):
         """The columns of a row that travel with its prompt, as JSON text; "" if there are none.
 
         They include the answer if it differs from the gold text: a function gets it as it is in the
-            file. Raises TaskError for a value that JSON cannot represent.
+        file. Raises TaskError for a value that JSON cannot represent.
         """
         names = self.columns or ()
         if self.function is not None:

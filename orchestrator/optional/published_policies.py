@@ -1,7 +1,7 @@
 """Online policies of published papers that choose by difficulty, without discarding groups.
 
-Rewards are 0 or 1. Each class says what its paper or the authors' code leaves open or does
-otherwise.
+Rewards are 0 or 1. Each class describes what its paper or the authors' code leaves open or does
+differently.
 """
 
 import math
@@ -32,15 +32,15 @@ class Adarft(OnlinePolicy):
 
     A prompt's difficulty is 100·(1 − its pass rate in the probe). The target starts at 0; after an
     update with the mean reward R it is target + `eta`·tanh(`alpha`·(R − `beta`)), at least 0 and at
-    most 100. An update takes the prompts with the smallest distance to it; those without a probed
+    most 100. An update takes the prompts with the smallest distance to it; prompts without a probed
     pass rate come last. Defaults are those of the paper.
 
-    Of prompts at the same distance, those with the fewest groups come first, and then the seed
-    decides. The authors' code takes them in the order of the file, so that the same prompts return
-    while the target stands still.
+    At the same distance, prompts with the fewest groups come first, and then the seed decides. The
+    authors' code takes them in the order of the file, so that the same prompts return while the
+    target does not move.
 
     Options:
-        eta, alpha, beta: of the step of the target (50, 2, 0.5).
+        eta, alpha, beta: the parameters of the target's step (50, 2, 0.5).
     """
 
     name: ClassVar[str] = "adarft"
@@ -64,7 +64,7 @@ class Adarft(OnlinePolicy):
             ends = np.bincount(level).cumsum()[:-1]
             self._pool = (levels, ranks, np.split(np.argsort(level, kind="stable"), ends))
         levels, ranks, rows_of_level = self._pool
-        # Distances to either side of the target may differ by rounding alone.
+        # Distances to either side of the target may differ only by rounding.
         distance = np.abs(levels - self.target(history)).round(9)
         distance[np.isnan(distance)] = np.inf
         chosen = np.empty(0, np.int64)
@@ -94,12 +94,12 @@ class TierPolicy(OnlinePolicy):
     """Draws a tier for each place of an update, and takes the tier's next prompt.
 
     There are `tiers` tiers of equal size (to one prompt), from easy to hard, by the pass rates in
-    the probe; equal rates are ordered by the seed, and unknown ones are the hardest. A tier has an
-    order of its own, by the seed, which begins again at its end. Where an update draws more prompts
-    of a tier than there are, other tiers make up for it.
+    the probe; equal rates are ordered by the seed, and unknown ones are the hardest. Each tier has
+    its own order by the seed, which repeats at its end. If an update draws more prompts of a tier
+    than it has, other tiers make up for it.
 
     Options:
-        tiers: how many tiers (4).
+        tiers: the number of tiers (4).
     """
 
     name: ClassVar[str]
@@ -119,7 +119,7 @@ class TierPolicy(OnlinePolicy):
         """
 
     def next(self, update: int, history: History) -> pa.Array:
-        """The next prompts of the tiers that are drawn."""
+        """The next prompts of the drawn tiers."""
         if self._tiers is None:
             rng = history.stream("tiers")
             count = len(history.prompt_ids)
@@ -151,14 +151,13 @@ class E2h(TierPolicy):
 
     With t of T updates done, `schedule: cosine` draws tier i of K (from 0) in proportion to w·(K −
     i) + (1 − w)·(i + 1), w = (1 + cos(π·t/T))/2. `gaussian` draws it in proportion to exp(−(i −
-    m)²/(2·`sigma`²)), m = (K − 1)·(t/T)^`mu_exp`. Formulas and defaults are those of the authors'
-    code, whose levels are labels of the data; here they are quantiles of the probe.
+    m)²/(2·`sigma`²)), m = (K − 1)·(t/T)^`mu_exp`. Formulas and defaults follow the authors' code.
+    Its levels are labels of the data; here they are quantiles of the probe.
 
     Options:
-        schedule: `cosine` (the default) or `gaussian`.
-        mu_exp, sigma: of `gaussian` (0.5, 0.5).
-        min_prob: with `gaussian`, every tier has at least the probability 2/(K·(K + 1)) (true).
-        tiers: how many tiers of equal size by pass rate (4).
+        schedule: `cosine` (the default) or `gaussian`. mu_exp, sigma: the parameters of `gaussian`
+        (0.5, 0.5). min_prob: with `gaussian`, every tier has at least the probability 2/(K·(K + 1))
+        (true). tiers: the number of tiers of equal size by pass rate (4).
     """
 
     name: ClassVar[str] = "e2h"
@@ -201,14 +200,13 @@ class Sec(TierPolicy):
     with the share p correct, or 2·√(p·(1 − p)) with `normalized`.
 
     Defaults are those of the code; the authors' runs have `lr` 0.5 and `tau` from 0.2 to 1. The
-    code also lowers the Q of a tier that an update does not have, as if its r were 0; here it does
+    code also lowers the Q of a tier without prompts in an update, as if its r were 0; here it does
     not change.
 
     Options:
-        tau: the temperature (1).
-        lr: the learning rate of Q (0.1).
-        normalized: whether advantages are divided by the group's standard deviation (false).
-        tiers: how many tiers of equal size by pass rate (4).
+        tau: the temperature (1). lr: the learning rate of Q (0.1). normalized: whether advantages
+        are divided by the group's standard deviation (false). tiers: the number of tiers of equal
+        size by pass rate (4).
     """
 
     name: ClassVar[str] = "sec"
@@ -254,15 +252,15 @@ class Mopps(OnlinePolicy):
     Beta(a, b) of each; it trains on those with the smallest distance to 0.5. Both begin at 1; a
     group with c of m completions correct makes them a ← `lam`·a + (1 − `lam`) + c and b ← `lam`·b +
     (1 − `lam`) + m − c. Prompts without a group do not change. This is the update of the paper; the
-    authors' code differs from it only for groups of one completion. Defaults are those of the code
-    for MATH (its other runs have `lam` 0.5 and `ratio` 8). The code's candidates are the next ones
-    of a shuffled epoch, here they are drawn anew.
+    authors' code differs only for groups of one completion. Defaults are those of the code for MATH
+    (its other runs have `lam` 0.5 and `ratio` 8). The code takes the next candidates of a shuffled
+    epoch; here they are drawn anew.
 
     Options:
         ratio: candidates per prompt of an update (16).
         lam: below 1, the posterior forgets (1).
         warm_start: the weight of the probe's counts: a begins at 1 + `warm_start`·correct, and b at
-            1 + `warm_start`·wrong (0). The code has an option that does this for a alone, with the
+            1 + `warm_start`·wrong (0). The code has an option that does this only for a, with the
             weight 3.
     """
 
@@ -311,15 +309,15 @@ class Mopps(OnlinePolicy):
 class Pairs(OnlinePolicy):
     """Half the lowest pass rates above 0, half the highest below 1 (arXiv 2602.03452).
 
-    By the latest known pass rate, of a prompt's last group or else the probe, half of an update
-    are the prompts that are hardest but were solved, the other half those that are easiest but not
-    always solved; each has the odd one in turn. Of equal rates, those with the fewest groups come
-    first, and then the seed decides. A prompt whose last group was all wrong, or all correct, is
-    left out until there are too few others: then come prompts of unknown rates, those at 0, and
-    those at 1.
+    Pass rates are the latest known ones, from a prompt's last group or else the probe. Half of an
+    update are the hardest prompts that were solved, the other half are the easiest that are not
+    always solved; the halves take an odd prompt in turn. At equal rates, prompts with the fewest
+    groups come first, and then the seed decides. A prompt whose last group was all wrong, or all
+    correct, is left out unless there are too few others: then come prompts with unknown rates,
+    prompts at 0, and prompts at 1.
 
-    Built from the paper's abstract, which pairs two prompts for an update. Its weights of rare
-    outcomes are not part of this policy.
+    Built from the paper's abstract, which pairs two prompts for an update. The paper's weights of
+    rare outcomes are not part of this policy.
     """
 
     name: ClassVar[str] = "pairs"
@@ -329,7 +327,7 @@ class Pairs(OnlinePolicy):
         self._ranks: Rows | None = None
 
     def next(self, update: int, history: History) -> pa.Array:
-        """The hardest and the easiest of the prompts that are solved sometimes."""
+        """The hardest and the easiest of the prompts that are sometimes solved."""
         rates, size, count = history.pass_rate, history.size, len(history.prompt_ids)
         if self._ranks is None:
             self._ranks = tie_breakers(count, history.stream("pairs"))

@@ -1,12 +1,12 @@
 """Sampling from an OpenAI-compatible server, such as vLLM's: no GPU is needed in the cluster.
 
-Every sample is a request of its own with its own seed, so that it depends on (seed, prompt_id,
-index) alone where the server honours `seed`, as vLLM does; the server caches a prompt for all of
-its samples. By default prompts are rendered here and sent as token ids, exactly as in training;
-with `api: chat` the server's own chat template renders them.
+Every sample is a separate request with its own seed, so that it depends only on (seed, prompt_id,
+index) if the server honors `seed`, as vLLM does. The server caches a prompt for all of its samples.
+By default, prompts are rendered here and sent as token ids, exactly as in training; with `api:
+chat`, the server's own chat template renders them.
 
-The key is read from an environment variable of the calling process and kept in its memory: it is in
-no argument, file, log or message, also where a server's own message repeats it.
+The key is read from an environment variable of the calling process and kept in its memory. It does
+not appear in arguments, files, logs or messages, even if a server's own message repeats it.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class PromptTooLong(SamplingError):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server and how long to wait for it; raises SamplingError where it fails."""
+    """A server and how long to wait for it; raises SamplingError if it fails."""
 
     base_url: str
     api_key_env: str = ""
@@ -77,7 +77,7 @@ class Endpoint:
     _key: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Read the key. Raises SamplingError where the environment has none."""
+        """Read the key. Raises SamplingError if the environment has none."""
         name = self.api_key_env
         key = os.environ.get(name, "").strip() if name else ""
         if name and not key:
@@ -87,7 +87,7 @@ class Endpoint:
             )
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise SamplingError(
-                f"api_key_env: {name} holds characters that no key has: set it again"
+                f"api_key_env: {name} has characters that are invalid in a key: set it again"
             )
         object.__setattr__(self, "_key", key)
 
@@ -113,12 +113,12 @@ class Endpoint:
         )
 
     async def post(self, client: Any, path: str, body: dict[str, Any]) -> Any:
-        """The reply to one request, as JSON where it is JSON, else as text."""
+        """The reply to one request, as JSON if possible, else as text."""
         try:
             with self._faults():
                 return await client.post(path, cast_to=object, body=body)
         except (ValueError, RecursionError):  # RecursionError: nested too deep
-            return "a text that is not JSON"
+            return "text that is not JSON"
 
     async def models(self) -> list[ServedModel]:
         """The models that the server serves."""
@@ -132,7 +132,7 @@ class Endpoint:
                 raise self.error("GET /models does not list models: check base_url") from None
 
     async def load_adapter(self, name: str, folder: Path) -> None:
-        """Load the LoRA adapter in this folder, which the server reads itself, under a new name."""
+        """Load the LoRA adapter in this folder, which the server itself reads, under a new name."""
         try:
             await self._control("load", {"lora_name": name, "lora_path": str(folder)})
         except SamplingError as error:
@@ -142,7 +142,7 @@ class Endpoint:
                 ) from None
 
     async def unload_adapter(self, name: str) -> None:
-        """Unload the adapter of that name. One that is not loaded is no error."""
+        """Unload the adapter of that name. It is not an error if it is not loaded."""
         try:
             await self._control("unload", {"lora_name": name})
         except SamplingError:
@@ -150,15 +150,15 @@ class Endpoint:
                 raise
 
     async def unload_adapters(self, prefix: str) -> None:
-        """Unload the adapters whose names begin so."""
+        """Unload the adapters whose names begin with `prefix`."""
         for model in await self.models():
             if model.id.startswith(prefix):
                 await self.unload_adapter(model.id)
 
     async def check_adapters(self, rank: int) -> None:
-        """Raise SamplingError where the server cannot load adapters.
+        """Raise SamplingError if the server cannot load adapters.
 
-        One that does not exist is loaded: only a server that could, misses the file.
+        Tries to load a missing adapter: only a server that can load adapters reports the file.
         """
         missing = f"/{NO_ADAPTER}"
         try:
@@ -182,7 +182,7 @@ class Endpoint:
         return SamplingError(self._sentence(message))
 
     def without_key(self, text: str) -> str:
-        """The text of a server without the key. To be called before a text is cut."""
+        """The text of a server without the key. To be called before a text is truncated."""
         return text.replace(self._key, "***") if self._key else text
 
     def _sentence(self, message: str) -> str:
@@ -190,7 +190,7 @@ class Endpoint:
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Raise what fails in a request as SamplingError."""
+        """Raise errors of a request as SamplingError."""
         import openai
 
         try:
@@ -199,7 +199,7 @@ class Endpoint:
             raise self._fault(error) from None
 
     def _fault(self, error: Any) -> SamplingError:
-        """What the error of a request means, and what to do."""
+        """The meaning of a request's error, with a remedy."""
         import openai
 
         if isinstance(error, TimeoutError | openai.APITimeoutError):
@@ -222,23 +222,23 @@ class Endpoint:
         if status in (401, 403):
             name = self.api_key_env
             remedy = f"set {name} to a valid key" if name else "write engine_args: {api_key_env: …}"
-            return self.error(f"it refuses the key ({status}: {text}): {remedy}")
+            return self.error(f"it rejects the key ({status}: {text}): {remedy}")
         if status == 404 and (text == "Not Found" or not isinstance(error.body, dict)):
             return self.error(f"it has no {error.request.url.path} (404): check base_url")
         if status in (408, 409, 429) or status >= 500:
             wait = error.response.headers.get("retry-after", "")
             asks = f" and asks to wait {wait} s" if wait.isdecimal() else ""
             return self.error(f"it still answers {status} ({text}){asks}")
-        return self.error(f"it refuses a request ({status}: {text})")
+        return self.error(f"it rejects a request ({status}: {text})")
 
 
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENCY = 128
-REPLIES = 3  # tries: a proxy may answer in place of the server now and then
-STALLED = 2  # timeouts without any completion end the run
+REPLIES = 3  # tries: a proxy may sometimes answer instead of the server
+STALLED = 2  # timeouts without any completion that end the run
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}
-ENDS = ("stop", "length")  # a completion that ended otherwise is an error
+ENDS = ("stop", "length")  # a completion with any other end is an error
 ERROR = Completion("", 0, "error")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -248,7 +248,7 @@ _Text = Annotated[str, AfterValidator(lambda text: text.encode().decode())]
 
 
 class _Message(BaseModel):
-    content: _Text | None = None  # null where all of the text is reasoning
+    content: _Text | None = None  # null if all of the text is reasoning
 
 
 class _Choice(BaseModel):
@@ -263,7 +263,7 @@ class _Usage(BaseModel):
 
 
 class _Reply(BaseModel):
-    """What is read of a reply, in either interface."""
+    """The fields that are read from a reply, in either interface."""
 
     choices: list[_Choice] = Field(min_length=1, max_length=1)
     usage: _Usage
@@ -280,8 +280,8 @@ class _Job(NamedTuple):
 class ServerSampler(TokenSampler):
     """Calls one server; a prompt that leaves no space for an answer is an error.
 
-    `served` is the name of the model there, and `window` its length, prompt and answer together:
-    None where the server does not report it, and is then neither vLLM nor SGLang.
+    `served` is the name of the model there, and `window` its length, prompt and answer together.
+    None if the server does not report it, which is then neither vLLM nor SGLang.
     """
 
     adapts = True
@@ -312,11 +312,11 @@ class ServerSampler(TokenSampler):
         max_concurrency: int = MAX_CONCURRENCY,
         **endpoint: Any,
     ) -> Self:
-        """A sampler of the server's model, which is the source's, or has the name `model` there.
+        """A sampler of the server's model: the source's model, or the model named `model` there.
 
-        `endpoint` are the fields of `Endpoint`. Raises ValueError without the model's tokenizer,
-        and SamplingError without the openai library or the key, and where the server cannot be
-        reached, has another model, or cannot swap adapters (with `lora_rank`).
+        `endpoint` are the fields of `Endpoint`. Raises ValueError without the model's tokenizer.
+        Raises SamplingError without the openai library or the key, or if the server cannot be
+        reached, has a different model, or cannot swap adapters (with `lora_rank`).
         """
         from orchestrator.sampling.loading import load_tokenizer
 
@@ -331,7 +331,7 @@ class ServerSampler(TokenSampler):
 
     @classmethod
     def unload(cls, label: str, **engine_args: Any) -> None:
-        """Unload every adapter whose `adapter_label` begins so. Raises SamplingError."""
+        """Unload every adapter whose `adapter_label` has this prefix. Raises SamplingError."""
         names = {each.name for each in fields(Endpoint) if each.init}
         endpoint = Endpoint(**{name: engine_args[name] for name in names & engine_args.keys()})
         asyncio.run(endpoint.unload_adapters(f"{PREFIX}{label}-"))
@@ -339,8 +339,9 @@ class ServerSampler(TokenSampler):
     def adapt(self, folder: Path) -> None:
         """Load this adapter into the server, which reads the folder itself.
 
-        Its name is new: others of the server's users have equal adapters, and a process that is
-        believed dead may unload its own. vLLM caches prompts by the name, whatever the content.
+        Its name is new: other users of the server may have equal adapters, and a process that is
+        believed dead may unload its own. vLLM caches prompts by the name, regardless of the
+        content.
         """
         self.drop_adapter()
         content = folder_identity(folder).removeprefix("folder:")
@@ -349,7 +350,7 @@ class ServerSampler(TokenSampler):
         asyncio.run(self.endpoint.load_adapter(self.adapter, folder.resolve()))
 
     def drop_adapter(self) -> None:
-        """Unload the adapter; one that stays in the server does no harm but to its memory."""
+        """Unload the adapter; an adapter that stays loaded only costs memory of the server."""
         name, self.adapter = self.adapter, ""
         if name:
             try:
@@ -362,8 +363,8 @@ class ServerSampler(TokenSampler):
     ) -> list[list[Completion]]:
         """Per request, one completion per sample index, in the order of the request.
 
-        Raises SamplingError for settings that the server cannot follow, and Interrupted, with what
-        was drawn, where it fails for longer than the retries.
+        Raises SamplingError for settings that the server does not support, and Interrupted, with
+        the drawn completions, if it fails for longer than the retries.
         """
         if self.window is not None and settings.max_completion_length >= self.window:
             raise self.endpoint.error(
@@ -379,7 +380,7 @@ class ServerSampler(TokenSampler):
                 )
         drawn: list[list[Any]] = [[None] * len(r.samples) for r in requests]
         if failure := asyncio.run(self._draw(self._jobs(requests, settings, drawn), drawn)):
-            raise Interrupted(f"{failure}; rerun to draw what is missing", drawn)
+            raise Interrupted(f"{failure}; rerun to draw the missing completions", drawn)
         return drawn
 
     def _jobs(
@@ -396,7 +397,7 @@ class ServerSampler(TokenSampler):
         if self.api == "chat" and self.chat_template_kwargs:
             settings_body["chat_template_kwargs"] = self.chat_template_kwargs
         if self.api == "completions" or self.window is not None:
-            # vLLM takes what a request leaves out from the model's generation_config.json.
+            # vLLM takes omitted settings of a request from the model's generation_config.json.
             settings_body |= {
                 "top_k": settings.top_k or -1,
                 "min_p": 0.0,
@@ -417,9 +418,9 @@ class ServerSampler(TokenSampler):
                 yield _Job(row, column, body)
 
     async def _draw(self, jobs: Iterator[_Job], drawn: list[list[Any]]) -> str:
-        """Fill in the completions; returns why some are missing, or an empty text.
+        """Fill in the completions; returns the reason for missing ones, or an empty text.
 
-        After a failure nothing new is sent; what the server is working on is waited for.
+        After a failure nothing new is sent, but running requests are waited for.
         """
         failure, patience = "", STALLED * self.endpoint.timeout
         running: dict[asyncio.Task[Completion], _Job] = {}
@@ -466,7 +467,7 @@ class ServerSampler(TokenSampler):
         raise self.endpoint.error(f"its reply is not a completion{problem}: {text[:160]!r}")
 
     def _read(self, reply: _Reply, body: dict[str, Any]) -> Completion:
-        """The one completion of a reply; an error unless it stopped or reached the limit."""
+        """The completion of a reply; an error unless it stopped or reached the limit."""
         [choice], usage, limit = reply.choices, reply.usage, body["max_tokens"]
         if "prompt" in body and usage.prompt_tokens != len(body["prompt"]):
             raise self.endpoint.error(
@@ -490,21 +491,21 @@ async def _window(
 ) -> int | None:
     """The length of the served model, None if unknown.
 
-    SamplingError where it is another model, or itself an adapter, which others would replace.
+    SamplingError if it is a different model, or an adapter, which other adapters would replace.
     """
     models = await endpoint.models()
     card = next((model for model in models if model.id == served), None)
     if card is None:
         names = ", ".join(endpoint.without_key(model.id)[:80] for model in models[:8]) or "no model"
         raise endpoint.error(
-            f"it does not serve {served} but {names}: write its name as engine_args: {{model: …}}"
+            f"it serves {names}, not {served}: write its name as engine_args: {{model: …}}"
         )
     root = card.root or ""
     if source.revision and HUB_ID.fullmatch(root) and root.lower() != source.location.lower():
         raise endpoint.error(f"its model {served} is {root}, not {source.location}")
     if adapts and card.parent:
         raise endpoint.error(
-            f"its model {served} is an adapter of {card.parent}, and each checkpoint's would "
-            f"replace it: write engine_args: {{model: {card.parent}}}"
+            f"its model {served} is an adapter of {card.parent}, and each checkpoint's adapter "
+            f"would replace it: write engine_args: {{model: {card.parent}}}"
         )
     return card.max_model_len

@@ -197,7 +197,7 @@ def test_what_stays_broken_is_missing_and_the_rest_is_kept(
 
 def test_nothing_new_is_sent_after_a_failure(server: FakeServer) -> None:
     server.behaviour = lambda path, body, number: failure(401)
-    with pytest.raises(Interrupted, match="refuses the key"):
+    with pytest.raises(Interrupted, match="rejects the key"):
         sampler(server, max_concurrency=4).sample([request("a", [*range(50)])], SETTINGS)
     assert len(server.posts) <= 8
 

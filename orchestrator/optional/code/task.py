@@ -238,7 +238,7 @@ class Code(QuestionFile):
         """With `skip_invalid`, the prompts whose solution passes their tests, or that have none.
 
         Each process that reads the file must get the same prompts, so a prompt is not dropped
-            because its solution ran out of time: that depends on the load of the machine.
+        because its solution ran out of time: that depends on the load of the machine.
         """
         checked = [(row, self.solution(prompt), prompt) for row, prompt in enumerate(prompts)]
         if unchecked := sum(solution is None for _, solution, _ in checked):

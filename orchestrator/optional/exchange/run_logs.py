@@ -4,8 +4,8 @@ TRL: trainer_state.json and completions/*.parquet (`log_completions`). verl: the
 `trainer.rollout_data_dir` and `validation_data_dir`, and the metrics of its file logger. prime-rl:
 rollouts/step_N/train/all, and metrics.jsonl. verifiers: results.jsonl, traces.jsonl. NeMo-RL:
 train_data_stepN.jsonl. rLLM: episodes/train_step_N_epoch_E. AReaL: rollout/V/T.jsonl. ms-swift:
-completions.jsonl and logging.jsonl. Nothing that is pickled is read, such as TRL's
-training_args.bin and the dumps of slime and SkyRL.
+completions.jsonl and logging.jsonl. Pickled files, such as TRL's training_args.bin and the dumps of
+slime and SkyRL, are not read.
 """
 
 import json
@@ -43,33 +43,33 @@ from tasks.sources.values import (
 )
 from tasks.words import word_list
 
-# Cells are read by modules of the sweep. They load where a path is one: no other log needs them.
+# Cells are read by modules of the sweep. They load only if a path is a cell.
 CELL_LOGS = "orchestrator.optional.exchange.cell_logs"
-METRIC_ROWS = 20  # of a file, among which some have metrics
-MOST_RESUMES = 0.2  # per update; a table in which updates go back more often is not in order
-RARE = 0.1  # share of a log's groups, below which their size may be that of incomplete ones
-# What readers raise for rows of other types than the trainer writes.
+METRIC_ROWS = 20  # of a file, some of which have metrics
+MOST_RESUMES = 0.2  # per update; a table whose updates go back more often is unordered
+RARE = 0.1  # share of a log's groups; a rarer size may come from incomplete groups
+# Errors of readers for rows with different types than the trainer writes.
 UNREADABLE = (
     *(TaskError, OSError, pa.ArrowException, LookupError, TypeError, ValueError),
     *(ArithmeticError, AttributeError),
 )
-LIVE = 600  # seconds since the last write, up to which a run is taken to go on
+LIVE = 600  # seconds since the last write, up to which a run counts as live
 OF_CORRECTNESS = re.compile(r"correct|accura|(^|_)acc($|_)", re.IGNORECASE)
 _HELD_OUT = re.compile(r"(^|[/_.-])(e?val|valid)", re.IGNORECASE)  # in the path of a folder
 _STEP = re.compile(r"step_?(\d+)|(\d+)")
 _NEEDED = dict(zip(("update", "prompt", "reward"), NEEDS["diagnose"], strict=True))
-_DESCRIBED = ("gold", "source", "version")  # fields of `Rollout`, and roles but for the first
-_COUNTED = ("tokens", "truncated", "advantage")  # of tables; other logs have names of their own
+_DESCRIBED = ("gold", "source", "version")  # fields of `Rollout`, and roles except for the first
+_COUNTED = ("tokens", "truncated", "advantage")  # of tables; other logs have their own names
 _PREFERENCES = {"rewards/chosen", "rewards/margins", "logps/chosen"}  # metrics of DPO and others
-_EXACT = 1e-4  # relative error up to which logged rewards are the weighted sum of their functions
+_EXACT = 1e-4  # relative error up to which logged rewards equal the weighted sum of their functions
 
 
 class Rollout(NamedTuple):
-    """A completion of a log; None is what the log does not hold.
+    """A completion of a log; values that the log lacks are None.
 
-    `group` tells groups of one prompt in one update apart; `rewards` are named values of reward
-    functions, of which `correct` may be one. `version` counts the weights that wrote it. Readers
-    give values as the log has them, which may be of any type; `typed` are those of COMPLETIONS.
+    `group` separates groups of one prompt in one update; `rewards` are named values of reward
+    functions, and `correct` may be one of them. `version` counts the weights that wrote it. Readers
+    return values as in the log, with any type; `typed` converts them to the types of COMPLETIONS.
     """
 
     update: Any
@@ -87,7 +87,7 @@ class Rollout(NamedTuple):
     version: Any = None
 
     def unreadable(self, typed: "Rollout") -> Iterator[tuple[str, Any]]:
-        """The names of values that are there and that `typed` could not read, with the values."""
+        """The existing values that `typed` could not read, by name."""
         for name, value in self.rewards.items():
             if value is not self.reward and number_of(value) is None and not is_missing(value):
                 yield name, value
@@ -96,7 +96,7 @@ class Rollout(NamedTuple):
                 yield name, value
 
     def typed(self) -> "Rollout":
-        """The same with values of the types of COMPLETIONS; those without sense are unknown.
+        """The same with values of the types of COMPLETIONS; invalid values become unknown.
 
         Raises TaskError without an update.
         """
@@ -119,7 +119,7 @@ TEXTS = {"group", *(f.name for f in COMPLETIONS if "string" in str(f.type))} & {
 
 
 class Remarks(list[str]):
-    """Remarks on a log; and the values that are there and cannot be read, by column."""
+    """Remarks on a log, and its unreadable values by column."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Remarks(list[str]):
         self._first: dict[str, str] = {}
 
     def cannot_read(self, name: str, value: Any, place: str) -> None:
-        """One more value of a column or metric that cannot be read."""
+        """One more unreadable value of a column or metric."""
         self._counts[name] += 1
         self._first.setdefault(name, f"{value!r:.40} in {place}")
 
@@ -140,17 +140,17 @@ class Remarks(list[str]):
         return (*self, *unreadable)
 
     def unreadable(self) -> frozenset[str]:
-        """What cannot be read, as `diagnosis` calls it."""
+        """Unreadable values, in the terms of `diagnosis`."""
         correct = {"correct" for name in self._counts if OF_CORRECTNESS.search(name)}
         known = {*COMPLETIONS.names, *METRICS}
         return frozenset(correct | {name if name in known else "reward" for name in self._counts})
 
 
 class Layout(NamedTuple):
-    """A kind of log: in which files its rollouts are, and how they are read from one.
+    """A kind of log: its files with rollouts, and how they are read.
 
-    `files` are patterns below a folder, of which the first that matches counts; `fields` are those
-    of a row of JSON lines by which it is known. `spread`: a run's files are in several folders.
+    `files` are patterns below a folder, and the first that matches counts; `fields` of a row of
+    JSON lines identify the kind. `spread`: a run's files are in several folders.
     """
 
     name: str
@@ -166,14 +166,14 @@ class Layout(NamedTuple):
 
 
 def read_logs(path: str, correct: str | None = None) -> list[RunLog]:
-    """The runs of a file or folder: one, or of a storage of Decile one per cell.
+    """The runs of a file or folder: one, or one per cell of a Decile storage.
 
-    `correct` is the reward function or column that says which completions are correct. Raises
-    UserError or TaskError for what is no log.
+    `correct` is the reward function or column that marks correct completions. Raises UserError or
+    TaskError if the path is not a log.
     """
     folder = Path(path)
     if not exists(path):
-        raise UserError(f"{path} does not exist: write a file or folder of a training's logs")
+        raise UserError(f"{path} does not exist: write a file or folder with training logs")
     if (folder / CELLS).is_dir():
         logs: list[RunLog] = import_module(CELL_LOGS).storage_logs(path)
         return logs
@@ -197,7 +197,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
     if not files and not states and not metric_files:
         expected = ", ".join(f"{word_list(layout.files)[0]} ({layout.name})" for layout in LAYOUTS)
         raise UserError(
-            f"{path} holds no log of a training that can be read: write a folder with "
+            f"{path} has no readable training log: write a folder with "
             f"trainer_state.json (TRL), {expected}, or a table with update, prompt and reward"
         )
     notes = Remarks()
@@ -219,7 +219,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         rollouts = _in_one_count(rollouts, notes)
         left_out["replaced by a resumed run"] = every - len(rollouts)
     if path.is_file() and layout and not rollouts:
-        raise UserError(f"{path} holds no completions: write a row per completion")
+        raise UserError(f"{path} has no completions: write a row per completion")
     weights = _weights(rows, rollouts)
     column, marked = _with_correctness(rollouts, correct, weights)
     if correct is not None and not column:
@@ -247,7 +247,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
 
 
 def _no_correctness(path: Path, name: str, rollouts: Sequence[Rollout]) -> UserError:
-    """The error for a column that does not say what is correct, with those that do."""
+    """The error for a column that does not mark correct completions, with columns that do."""
     names = {each for rollout in rollouts for each in rollout.rewards}
     graded = sorted(each for each in names if _with_correctness(rollouts, each, {})[0])
     choices = f"write one of {', '.join(graded)}" if graded else "the log has none"
@@ -255,7 +255,7 @@ def _no_correctness(path: Path, name: str, rollouts: Sequence[Rollout]) -> UserE
 
 
 def unrated(rollouts: Iterable[Rollout]) -> int:
-    """The completions of which neither reward nor correctness is known."""
+    """The completions with neither a known reward nor known correctness."""
     return sum(rollout.reward is None and rollout.correct is None for rollout in rollouts)
 
 
@@ -269,11 +269,11 @@ def _note_missing(
             remedy = "write the columns update, prompt and reward"
             if "reward" in notes.unreadable():
                 raise UserError(f"{path}: {'; '.join(notes.lines())}: write rewards as numbers")
-            raise UserError(f"{path} holds no reward: {remedy}")
+            raise UserError(f"{path} has no reward: {remedy}")
     elif 0 < without < len(rollouts):
         notes.append(f"{without:,} of {len(rollouts):,} completions have no reward")
     unmarked = sum(rollout.correct is None for rollout in rollouts)
-    if without < unmarked < len(rollouts):  # where marks are rewards, they are the same
+    if without < unmarked < len(rollouts):  # equal if marks are rewards
         notes.append(f"{unmarked:,} of {len(rollouts):,} completions have no correctness")
 
 
@@ -288,7 +288,7 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
         row = next(_json_rows(path), {}) if path.suffix in (".jsonl", ".json") else {}
         layout = next((each for each in LAYOUTS if each.keys and each.keys <= {*row}), None)
         if all(columns_in(roles, row) for roles in _NEEDED.values()) and (
-            # Rows of verifiers' evaluations have no update, and a number of the example.
+            # Rows of verifiers' evaluations have the number of the example, but no update.
             layout is None or "update" in row or (layout is VERIFIERS and "example_id" not in row)
         ):
             layout = TABLE
@@ -305,7 +305,7 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
             files = [file for file in files if file not in held_out] or files
             folders = sorted({str(_run_folder(file)) for file in files})
             if len(folders) > 1 and not layout.spread:
-                raise UserError(f"{path} holds several runs: write one of {', '.join(folders)}")
+                raise UserError(f"{path} has several runs: write one of {', '.join(folders)}")
             if files:
                 held_out = [file for file in held_out if file not in files]
                 return layout, sorted(files, key=_step_of), sorted(held_out, key=_step_of)
@@ -319,7 +319,7 @@ def _run_folder(file: Path) -> Path:
 
 
 def _parquet_columns(file: Path) -> list[str]:
-    """The columns of a Parquet file; none of another file. Raises UserError if it is damaged."""
+    """The columns of a Parquet file; empty for other files. Raises UserError if it is damaged."""
     if file.suffix != ".parquet":
         return []
     try:
@@ -338,7 +338,7 @@ def _step_of(file: Path) -> tuple[int, str]:
 
 
 def _batches(layout: Layout, files: Sequence[Path], notes: Remarks) -> dict[Path, list[Rollout]]:
-    """The rollouts of each file; one that a live run is writing is left out, with a note."""
+    """The rollouts of each file; a file that a live run is writing is left out, with a note."""
     batches: dict[Path, list[Rollout]] = {}
     for file in files:
         batch, place = list[Rollout](), file.name
@@ -361,7 +361,7 @@ def _batches(layout: Layout, files: Sequence[Path], notes: Remarks) -> dict[Path
 def _of_functions(
     batches: Mapping[Path, list[Rollout]], history: Sequence[Mapping[str, Any]]
 ) -> dict[Path, list[Rollout]]:
-    """The batches without columns of `log_extra`: those of which no metric has the mean."""
+    """The batches without columns of `log_extra`: columns whose mean is not a metric."""
     names = [name for row in history if "reward" in row for name in row if name[:8] == "rewards/"]
     known = {name.split("/")[1] for name in names}
     if not known:
@@ -379,8 +379,8 @@ def _trained_batches(
 ) -> dict[Path, list[Rollout]]:
     """TRL's batches of training.
 
-    TRL writes a batch again at every update that trains on it, and the completions of an evaluation
-    over those of the update.
+    TRL writes a batch again at every update that trains on it, and overwrites an update's
+    completions with those of an evaluation.
     """
     means = {row.get("step"): row for row in history if "reward" in row}
     evaluated = {row.get("step"): row for row in history if "eval_reward" in row}
@@ -404,11 +404,11 @@ def _trained_batches(
 
 
 def _in_one_count(rollouts: Sequence[Rollout], notes: Remarks) -> list[Rollout]:
-    """The rollouts of a table to which a resumed run was appended, with updates that go on.
+    """The rollouts of a table to which a resumed run was appended, with continuous updates.
 
-    Where updates go back to a checkpoint, those after it were lost and are left out; where they
-    are counted from the first one again, they are numbered on. A table that is sorted by prompt or
-    in no order stays as it is.
+    If updates go back to a checkpoint, earlier rows of the updates after it were lost and are left
+    out. If updates are counted from the first one again, they are renumbered. A table that is
+    sorted by prompt or unordered is unchanged.
     """
     update = np.array([rollout.update for rollout in rollouts], dtype=np.int64)
     prompts = [rollout.prompt for rollout in rollouts]
@@ -430,7 +430,7 @@ def _in_one_count(rollouts: Sequence[Rollout], notes: Remarks) -> list[Rollout]:
         else:
             kept[:start] &= ~again
     if restarts:
-        notes.append(f"updates are counted from the first again {counted(restarts, 'time')}")
+        notes.append(f"updates restart from the first {counted(restarts, 'time')}")
     if not kept.all():
         notes.append(f"{(~kept).sum():,} completions are left out: a resumed run replaces them")
     numbered = zip(rollouts, update.tolist(), kept, strict=True)
@@ -438,7 +438,7 @@ def _in_one_count(rollouts: Sequence[Rollout], notes: Remarks) -> list[Rollout]:
 
 
 def _validation(batches: Mapping[Path, list[Rollout]]) -> dict[int, float]:
-    """Update -> mean correctness, or else score, of verl's dumps of validation."""
+    """Update -> mean correctness, or else score, of verl's validation dumps."""
     _, marked = _with_correctness([r for batch in batches.values() for r in batch], None, {})
     values = defaultdict[int, list[float]](list)
     for rollout in marked:
@@ -449,7 +449,7 @@ def _validation(batches: Mapping[Path, list[Rollout]]) -> dict[int, float]:
 
 
 def _json_rows(file: Path) -> Iterator[Mapping[str, Any]]:
-    """The objects of JSON lines; an incomplete last line, of a live run, is left out."""
+    """The objects of JSON lines; an incomplete last line of a live run is left out."""
     if not is_json_lines(file):
         with suppress(TaskError):
             yield from read_file(file, []).rows
@@ -477,7 +477,7 @@ def _trl(file: Path) -> Iterator[Rollout]:
 
 
 def _swift(file: Path) -> Iterator[Rollout]:
-    """completions.jsonl of ms-swift: of each batch, an object with a list for each column."""
+    """completions.jsonl of ms-swift: for each batch, an object with a list for each column."""
     for row in _json_rows(file):
         batch = {name: each for name, each in row.items() if isinstance(each, list)}
         for values in zip(*batch.values(), strict=False):
@@ -503,7 +503,7 @@ def _completion(update: Any, row: Mapping[str, Any], advantage: str) -> Rollout:
 
 
 def _described(row: Mapping[str, Any], *more: str) -> dict[str, Any]:
-    """What columns say of the prompt and of the weights that wrote a completion, and of more."""
+    """Data from columns about the prompt, the weights that wrote a completion, and more."""
     values = {}
     for name, columns in _in_roles((*_DESCRIBED, *more), tuple(row)):
         value = first_value(row, columns)
@@ -517,7 +517,7 @@ def _described(row: Mapping[str, Any], *more: str) -> dict[str, Any]:
 
 @lru_cache(1000)
 def _in_roles(names: tuple[str, ...], columns: tuple[str, ...]) -> list[tuple[str, list[str]]]:
-    """The columns that fields of `Rollout` are read from, of those that have some."""
+    """The columns from which fields of `Rollout` are read, if there are any."""
     roles = {"gold": "answer beside completions"}
     pairs = [(name, columns_in_role(roles.get(name, name), columns)) for name in names]
     return [pair for pair in pairs if pair[1]]
@@ -537,9 +537,9 @@ def _verl(file: Path) -> Iterator[Rollout]:
 
 
 def _prime(file: Path) -> Iterator[Rollout]:
-    """Episodes of prime-rl and verifiers v1; each trace that is trained on is a completion.
+    """Episodes of prime-rl and verifiers v1; each trained trace is a completion.
 
-    Of prime-rl, all episodes: among those that were shipped, the groups without an advantage lack.
+    For prime-rl, all episodes are read: the shipped ones lack the groups without an advantage.
     """
     for episode in _json_rows(file):
         work, group = nested(episode, "run", "work"), nested(episode, "group").get("id")
@@ -566,7 +566,7 @@ def _prime(file: Path) -> Iterator[Rollout]:
 
 
 def _verifiers(file: Path) -> Iterator[Rollout]:
-    """results.jsonl of verifiers v0: an evaluation, of which all is at update 0."""
+    """results.jsonl of verifiers v0: an evaluation, all at update 0."""
     for row in _json_rows(file):
         yield Rollout(
             0,
@@ -583,7 +583,7 @@ def _verifiers(file: Path) -> Iterator[Rollout]:
 def _nemo(file: Path) -> Iterator[Rollout]:
     update = _step_of(file)[0]
     for row in _json_rows(file):
-        # Values stand in lists of one entry, or of all rollouts of a batch.
+        # Values are in lists of one entry, or of all rollouts of a batch.
         contents, rewards, masks = row["content"], row["rewards"], row.get("token_loss_mask") or []
         for index, reward in enumerate(rewards):
             texts = contents[index] if isinstance(contents[index], list) else [contents[index]]
@@ -599,7 +599,7 @@ def _nemo(file: Path) -> Iterator[Rollout]:
 
 def _table(file: Path) -> Iterator[Rollout]:
     """A table: update, prompt, reward; and correct, tokens, truncated, completion, group."""
-    json_rows = file.suffix in (".jsonl", ".json")  # the last may be incomplete, in a live run
+    json_rows = file.suffix in (".jsonl", ".json")  # the last may be incomplete in a live run
     rows = list(_json_rows(file) if json_rows else read_file(file, []).rows)
     names = [*dict.fromkeys(name for row in rows for name in row)]
     columns = {kind: columns_in(roles, names) for kind, roles in _NEEDED.items()}
@@ -609,7 +609,7 @@ def _table(file: Path) -> Iterator[Rollout]:
     golds = columns_in_role("answer beside completions", names)
     more = [n for n in names if OF_CORRECTNESS.search(n) and n not in [*graded, *golds]]
     texts = [name for name in columns_in(("completion",), names) if name not in prompt_names[:1]]
-    # A column such as `answer` may be the model's: then most prompts have several.
+    # A column such as `answer` may be the model's: then most prompts have several values.
     written = {
         name for name in golds if spelling(name) not in GOLDS and _varies(rows, prompt_names, name)
     }
@@ -644,7 +644,7 @@ def columns_in(roles: Sequence[str], names: Iterable[str]) -> list[str]:
 
 
 def first_value(row: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """The value of the first of these columns that a row has; None without any."""
+    """The value of the first of these columns that a row has; None if it has none."""
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
@@ -672,12 +672,12 @@ def _areal(file: Path) -> Iterator[Rollout]:
             group=str(row["task_id"]),
             tokens=int(row["seqlen"]) - int(row["prompt_len"]),
             text=str(row["completion"]),
-            version=row.get("head_version"),  # when it was begun; the tail's is the update
+            version=row.get("head_version"),  # when it began; tail_version is the update
         )
 
 
 def _open_instruct(file: Path) -> Iterator[Rollout]:
-    """Written after open-instruct has dropped the groups whose rewards are equal, by default."""
+    """Written after open-instruct has dropped groups with equal rewards, which is its default."""
     for row in _json_rows(file):
         yield Rollout(
             row["step"],
@@ -712,7 +712,7 @@ TABLE = Layout("table", "", "", _table)
 
 
 def _utf8(text: str) -> str:
-    """The text, with halves of surrogate pairs, which JSON may hold, replaced."""
+    """The text with replaced halves of surrogate pairs, which JSON may contain."""
     return text.encode(errors="replace").decode()
 
 
@@ -721,7 +721,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """A text, or the messages of a chat as one."""
+    """A text, or the messages of a chat as one text."""
     if isinstance(value, str):
         return value
     if is_chat(value):
@@ -732,7 +732,7 @@ def _text(value: Any) -> str:
 def _weights(history: Sequence[Mapping[str, Any]], rollouts: Iterable[Rollout]) -> dict[str, float]:
     """The weights of reward functions by which the logged reward is the sum of their means.
 
-    {} where the rows do not determine them. A function that is always 0 has no weight here.
+    {} if the rows do not determine them. A function that is always 0 has no weight here.
     """
     if any(number_of(value) is None for each in rollouts for value in each.rewards.values()):
         return {}
@@ -756,12 +756,12 @@ def _weights(history: Sequence[Mapping[str, Any]], rollouts: Iterable[Rollout]) 
 def _with_correctness(
     rollouts: Sequence[Rollout], named: str | None, weights: Mapping[str, float]
 ) -> tuple[str, list[Rollout]]:
-    """The reward that says what is correct, and the rollouts with it and with their reward.
+    """The name of the reward that marks correct completions, and the rollouts with both.
 
-    It is the one named; else the only one with a name such as accuracy; else the only one. It has
-    two values at most, of which the larger means correct; "" where there is none. Where the log
-    has no rewards of its own, they are the sum of reward functions by their weights; those whose
-    weights are unknown count once, and advantages then tell where the rewards of a group differ.
+    It is the named one; else the only one with a name such as accuracy; else the only one. It has
+    at most two values, and the larger means correct; "" if there is none. If the log has no rewards
+    of its own, they are the weighted sum of reward functions. Functions with unknown weights count
+    once, and advantages then show where the rewards of a group differ.
     """
     values = defaultdict[str, set[float]](set)
     for rollout in rollouts:
@@ -800,7 +800,7 @@ def _with_correctness(
 
 
 def _grades(name: str, values: set[float]) -> bool:
-    """Whether values are right or wrong: 0 and 1, -1 and 1, or 0 and 100 of a grade in percent."""
+    """Whether values are right or wrong: 0 and 1, -1 and 1, or 0 and 100 for percentages."""
     percent = values <= {0.0, 100.0} and bool(OF_CORRECTNESS.search(name))
     return values <= {0.0, 1.0} or values <= {-1.0, 1.0} or percent
 
@@ -808,9 +808,9 @@ def _grades(name: str, values: set[float]) -> bool:
 def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
     """The table of run_log.COMPLETIONS, sorted by group.
 
-    Where no group is named, the rollouts of a prompt in an update are one; if nearly all such
-    numbers are multiples of the smallest that is not rare, that is the size of a group, and the
-    others are several.
+    Without named groups, the rollouts of a prompt in an update form one. If nearly all their counts
+    are multiples of the smallest common count, that is the size of a group, and larger counts are
+    several groups.
     """
     if not rollouts:
         return COMPLETIONS.empty_table()
@@ -837,9 +837,9 @@ def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
 
 
 def _group_size(sizes: np.ndarray) -> int:
-    """The completions of a group, of the numbers of a prompt's in an update; 1 if unknown.
+    """The completions of a group, from the numbers per prompt and update; 1 if unknown.
 
-    A few incomplete groups, such as the last one of a run that goes on, do not set the size.
+    A few incomplete groups, such as the last one of a live run, do not affect the size.
     """
     values, counts = np.unique(sizes, return_counts=True)
     least = int(values[counts >= RARE * len(sizes)].min(initial=int(values[-1])))
@@ -847,7 +847,7 @@ def _group_size(sizes: np.ndarray) -> int:
 
 
 def _trainer_state(file: Path) -> dict[str, Any]:
-    """TRL's trainer_state.json. Raises UserError or TaskError if it is none."""
+    """TRL's trainer_state.json. Raises UserError or TaskError for any other file."""
     state = parse_json(read_bytes(file), str(file))
     if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
         raise UserError(f"{file} is not a trainer_state.json: it has no log_history")
@@ -859,14 +859,14 @@ def _newest_state(
 ) -> dict[str, Any] | None:
     """The longest of a run's states: its own, and those of its checkpoints.
 
-    One that cannot be read is left out, with a note, where the log holds more. Raises UserError for
-    states of several runs.
+    An unreadable state is left out, with a note, if the log has more. Raises UserError for states
+    of several runs.
     """
     runs = {f.parent.parent if f.parent.name.startswith("checkpoint-") else f.parent for f in files}
     runs = {run for run in runs if not runs & {*run.parents}}
     if len(runs) > 1:
         names = ", ".join(sorted(map(str, runs)))
-        raise UserError(f"{path} holds several runs: write one of {names}")
+        raise UserError(f"{path} has several runs: write one of {names}")
     states = []
     for file in files:
         try:
@@ -879,9 +879,9 @@ def _newest_state(
 
 
 def _refuse_metrics(path: Path, rows: Sequence[Mapping[str, Any]], files: Sequence[Path]) -> None:
-    """Raises UserError for metrics of a training without rewards, or of several runs.
+    """Raise UserError for metrics of a training without rewards, or of several runs.
 
-    And for rows of completions whose prompts are not known: they have several rewards an update.
+    Also for rows of completions with unknown prompts: they have several rewards per update.
     """
     names = dict.fromkeys(str(name) for row in rows for name in row)
     no_reward = "loss" in names and not any("reward" in n or "score" in n for n in names)
@@ -893,18 +893,18 @@ def _refuse_metrics(path: Path, rows: Sequence[Mapping[str, Any]], files: Sequen
         steps = {row["step"] for row in _metric_rows([file])} - {None}
         if steps & seen:
             listed = ", ".join(map(str, files))
-            raise UserError(f"{path} holds metrics of several runs: write one of {listed}")
+            raise UserError(f"{path} has metrics of several runs: write one of {listed}")
         seen |= steps
     rewarded = [row["step"] for row in rows if columns_in_role("reward", row)]
     if files and len(rewarded) > 2 * len({*rewarded}):
         raise UserError(
-            f"{path} has several rows per update, and no column is known as that of the prompts: "
+            f"{path} has several rows per update, and no recognized column of prompts: "
             f"write the columns update, prompt and reward; it has: {', '.join(names):.200}"
         )
 
 
 def _has_metrics(file: Path) -> bool:
-    """Whether a .jsonl file holds metrics by update."""
+    """Whether a .jsonl file has metrics by update."""
     return bool(metrics_of(_flat(row) for row in islice(_json_rows(file), METRIC_ROWS)))
 
 
@@ -915,7 +915,7 @@ def _metric_rows(files: Iterable[Path]) -> list[Mapping[str, Any]]:
 def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of metrics with its update; verl's file logger has them in `data`.
 
-    ms-swift writes `7/100`, the update and how many there will be.
+    ms-swift writes `7/100`, the update and the number of updates.
     """
     values, counts = json_object(row.get("data", row)), counts_of(row.get("global_step/max_steps"))
     if counts and is_missing(row.get("step")):
@@ -926,7 +926,7 @@ def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
 def metrics_of(
     history: Iterable[Mapping[str, Any]], remarks: Remarks | None = None
 ) -> dict[str, dict[int, float]]:
-    """The metrics under Decile's names, by update; a later row of an update replaces an earlier."""
+    """The metrics under Decile's names, by update; later rows of an update replace earlier ones."""
     metrics: dict[str, dict[int, float]] = {}
     longest = set[Any]()
     for row in history:
@@ -947,13 +947,13 @@ def metrics_of(
         validation = (number_of(row[key]) for key in row if key.startswith("val-core/"))
         if (score := next(validation, None)) is not None:
             metrics.setdefault("evaluation", {})[step] = score
-    if len(longest) > 2:  # verl counts those as long as the longest of the batch, whatever it is
+    if len(longest) > 2:  # verl counts all completions as long as the batch's longest
         metrics.pop("truncated", None)
     return metrics
 
 
 def _logged(value: Any) -> float | None:
-    """A logged number, also one that is not finite, or its text; None for anything else."""
+    """A logged number, possibly not finite, or its text; None for anything else."""
     if not isinstance(value, int | float | str):
         return None
     try:
@@ -963,7 +963,7 @@ def _logged(value: Any) -> float | None:
 
 
 def _is_lora(path: Path) -> bool | None:
-    """Whether the run's folder has an adapter; None where it has no weights."""
+    """Whether the run's folder has an adapter; None if it has no weights."""
     folder = path if path.is_dir() else path.parent
     if next(folder.rglob("adapter_config.json"), None):
         return True

@@ -1,1 +1,1 @@
-"""The task `reasoning_gym`, and what it asks of that library in child processes."""
+"""The task `reasoning_gym`, and its calls of that library in child processes."""

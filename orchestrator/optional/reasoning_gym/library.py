@@ -1,7 +1,8 @@
-"""What reasoning_gym generates, and how it scores answers; the only module that imports it.
+"""Items and scores of reasoning_gym; the only module that imports it.
 
 Everything here runs in child processes with PYTHONHASHSEED=0: some data sets iterate over sets of
-strings, so that another process would draw other items, and a configuration or an answer may hang.
+strings, so that other processes would draw different items, and a configuration or an answer may
+hang.
 """
 
 import hashlib
@@ -18,17 +19,17 @@ from orchestrator.plugins.registry import suggest
 from tasks.marking.boxes import last_box
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
-# The items of some data sets depend on how many there are, so all are drawn from data sets of one
-# size (the library's default), each with a seed of its own.
+# The items of some data sets depend on the number of items, so all are drawn from data sets of one
+# size (the library's default), each with its own seed.
 BLOCK = 500
-OPTIONS = ("seed", "size")  # of every configuration; the task's own options decide them
-# Where an entry has no answer, since many are right: where its metadata have an example.
+OPTIONS = ("seed", "size")  # of every configuration; the task's own options set them
+# The metadata key of an example answer, for data sets with many right answers and none given.
 EXAMPLES = {
     "graph_color": "possible_answer",
     "propositional_logic": "example_answer",
     "rubiks_cube": "example_correct_answer",
 }
-MAX_VALUES = 10  # of a parameter of difficulty, each a tier of its own; else BINS ranges
+MAX_VALUES = 10  # the most values of a difficulty parameter that become tiers; else BINS ranges
 BINS = 4
 
 
@@ -39,7 +40,7 @@ def functions() -> Callable[..., Any]:
 
 
 def check(name: str, config: Mapping[str, Any]) -> str:
-    """What is wrong with the name of a data set or its configuration, and what to write; or ""."""
+    """The error, with a remedy, in the name of a data set or its configuration; or ""."""
     from reasoning_gym.factory import DATASETS
 
     if name not in DATASETS:
@@ -48,7 +49,7 @@ def check(name: str, config: Mapping[str, Any]) -> str:
     shown = ", ".join(f"{key}: {value!r}" for key, value in defaults.items())
     for key in config:
         if key in OPTIONS:
-            return f"config of {name}: {key} is decided by the options train, test and seed"
+            return f"config of {name}: {key} is set by the options train, test and seed"
         if key not in defaults:
             near = suggest(key, defaults)
             return f"config of {name} has no {key!r:.80}{near}; it takes {shown}"
@@ -58,14 +59,14 @@ def check(name: str, config: Mapping[str, Any]) -> str:
         raise
     except Exception as error:  # noqa: BLE001 assertions, and whatever a value of another type does
         reason = " ".join(str(error).split()) or type(error).__name__
-        return f"config of {name} is refused: {reason:.200}; the defaults are {shown}"
+        return f"config of {name} is rejected: {reason:.200}; the defaults are {shown}"
     return ""
 
 
 def draw(name: str, config: str, seed: int, number: int) -> list[str] | str:
     """Question, answer, tier and info of a numbered item, or why it cannot be used.
 
-    Depends on the arguments alone; `config` is JSON.
+    Depends only on the arguments; `config` is JSON.
     """
     block, index = divmod(number, BLOCK)
     digest = hashlib.sha256(json.dumps([name, seed, block]).encode()).digest()
@@ -76,7 +77,7 @@ def draw(name: str, config: str, seed: int, number: int) -> list[str] | str:
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 a bug of the library in this item
-        _dataset.cache_clear()  # word_ladder is of no use after a failure
+        _dataset.cache_clear()  # word_ladder is unusable after a failure
         return f"{type(error).__name__}: {error}"[:200]
     metadata = entry["metadata"]
     answer = metadata[EXAMPLES[name]] if name in EXAMPLES else entry["answer"]
@@ -84,10 +85,10 @@ def draw(name: str, config: str, seed: int, number: int) -> list[str] | str:
     if not answer or last_box(rf"\boxed{{{answer}}}") != answer:
         return f"a box cannot hold the answer {answer!r:.80}"
     info = {"dataset": name, "answer": answer, "metadata": _encoded(metadata)}
-    # Of what is left, such as fractions in gsm_symbolic, no score depends on more than the text.
+    # For the remaining items, such as fractions in gsm_symbolic, scores depend only on the text.
     text = json.dumps(info, ensure_ascii=False, default=str)
     reached, _ = score({name: config}, answer, answer, entry["question"], text)
-    if reached < 1:  # of propositional_logic, some examples are trivial
+    if reached < 1:  # some examples of propositional_logic are trivial
         return f"its reference answer {answer!r:.80} has the score {reached:g}"
     return [entry["question"], answer, _tier(metadata), text]
 
@@ -97,7 +98,7 @@ def score(
 ) -> tuple[float, str]:
     """The library's score of an answer, from 0 to 1, and "score".
 
-    Where the gold is not the one that was drawn (label noise), it is compared as text: "text".
+    If the gold is not the drawn one (label noise), it is compared as text: "text".
     """
     stored = json.loads(info)
     if stored["answer"] != gold:
@@ -129,7 +130,7 @@ def _defaults(name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=128)  # there are 106
 def _dataset(name: str, config: str, seed: int) -> Any:
-    """Raises whatever the library raises on a configuration."""
+    """Raises the library's errors for a configuration."""
     from reasoning_gym.factory import create_dataset
 
     defaults, values = _defaults(name), json.loads(config)
@@ -143,7 +144,7 @@ def _tier(metadata: Mapping[str, Any]) -> str:
     """`num_terms=3`: the first parameter of difficulty that varies, and its value for this item.
 
     `metadata["difficulty"]` is the configuration (mostly ranges), the same for all items; the
-    item's own values are beside it, under the same names. "" where there are none.
+    item's own values are next to it, under the same names. "" if there are none.
     """
     difficulty = metadata.get("difficulty")
     if not isinstance(difficulty, dict):
@@ -167,7 +168,7 @@ def _tier(metadata: Mapping[str, Any]) -> str:
 
 
 def _encoded(value: Any) -> Any:
-    """A value as JSON: what JSON has not (tuples, keys that are not texts) as {"(type)": list}."""
+    """A value as JSON; types that it lacks (tuples, keys that are not text) as {"(type)": list}."""
     if isinstance(value, dict):
         if all(type(key) is str for key in value):
             return {key: _encoded(inner) for key, inner in value.items()}

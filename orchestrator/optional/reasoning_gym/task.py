@@ -1,7 +1,7 @@
 r"""The procedural data sets of reasoning_gym, and its own scores of answers.
 
-reasoning_gym draws items and scores answers in child processes (`library`): what a
-configuration or an answer makes hang or crash concerns that configuration or answer alone.
+reasoning_gym draws items and scores answers in child processes (`library`): if a configuration or
+an answer makes it hang or crash, only that configuration or answer is affected.
 """
 
 import json
@@ -34,11 +34,11 @@ EXCLUDED: Mapping[str, str] = {
 _LIBRARY = "orchestrator.optional.reasoning_gym.library:functions"
 _children = partial(Children, _LIBRARY, 2, setup=[], environment=ENVIRONMENT)
 _DRAWERS = _children(60.0)  # seconds for one item
-_SCORERS = _children(10.0)  # seconds for one answer; wrong integrals take sympy seconds
-MAX_ANSWER = 100_000  # characters that are scored
-PATIENCE = 200  # items in a row without a new question, after which there is none
-ROUND = 100  # items that are drawn at once, at most: what an interruption loses
-STORE_EVERY = 30.0  # seconds after which what was drawn is stored before all is
+_SCORERS = _children(10.0)  # seconds for one answer; wrong integrals take sympy several seconds
+MAX_ANSWER = 100_000  # the most characters that are scored
+PATIENCE = 200  # items in a row without a new question, after which drawing stops
+ROUND = 100  # the most items drawn at once; an interruption loses them
+STORE_EVERY = 30.0  # seconds between two stores of drawn items
 _SPLITS = ("train", "test")
 _NAME = "reasoning_gym"
 _WRAPPED = re.compile(r"\\text\s*\{([^{}]*)\}")
@@ -128,7 +128,7 @@ class ReasoningGym(Task):
         return self.mark_all([answer])[0]
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """All at once; scores come from child processes that can be killed."""
+        """Mark all answers at once; scores come from child processes that can be killed."""
         marks = [self._mark_text(answer) for answer in answers]
         waiting = [(a, m) for a, m in zip(answers, marks, strict=True) if isinstance(m, _Extracted)]
         scores = iter(self._scores([(answer, extracted.text) for answer, extracted in waiting]))
@@ -148,7 +148,7 @@ class ReasoningGym(Task):
 
     @property
     def marker_id(self) -> str:
-        """The library's version and the threshold decide a mark, too."""
+        """The library's version and the threshold also affect marks."""
         return f"{super().marker_id}/{self.library}/{self.threshold:g}"
 
     @property
@@ -172,13 +172,13 @@ class ReasoningGym(Task):
         return [cls(dataset=mix, train=0, test=30, prompt=preset) for preset in presets]
 
     def check_prompts(self) -> list[Prompt]:
-        """The test questions, or the training pool where there are none."""
+        """The test questions, or the training pool if there are none."""
         return self.test() or self.train()
 
     def perturb(self, prompt: Prompt) -> str:
-        """Another answer that the library scores below the threshold: the next number, or a gold.
+        """An answer that the library scores below the threshold: the next number, or another gold.
 
-        A gold of another item may be right for this one.
+        The gold of another item may be right for this one.
         """
         self.check_prompts()
         own = json.loads(prompt.info)["dataset"] if prompt.info else ""
@@ -198,7 +198,7 @@ class ReasoningGym(Task):
         return self.prompt_settings.preset == "tags"
 
     def _mark_text(self, answer: Answer) -> Mark | _Extracted:
-        """The answer of a completion, or the mark where it has none to score."""
+        """The answer of a completion, or its mark if there is no answer to score."""
         text = answer.completion
         if self.marking == "strict":
             inner = _last_tag(text) if self._tags else last_box(text)
@@ -212,7 +212,7 @@ class ReasoningGym(Task):
         return extracted
 
     def _scores(self, answers: Sequence[tuple[Answer, str]]) -> list[tuple[float | None, str]]:
-        """The score of each answer's text, and what gave it; None, and why, where it failed."""
+        """The score of each answer's text and its source; None and the reason if scoring failed."""
         items = [(text, a.answer, a.question, a.info) for a, text in answers if a.info]
         calls = [["score", self.configs, *item] for item in items]
         replies = iter(_SCORERS.map(calls) if calls else [])
@@ -237,7 +237,7 @@ class ReasoningGym(Task):
         return list(self._splits[split])
 
     def _fill(self, name: str) -> Splits:
-        """The prompts of one data set: of each split the first ones that are drawn."""
+        """The prompts of one data set: the first drawn ones of each split."""
         needed = {split: _shares(self.sizes[split], self.weights)[name] for split in _SPLITS}
         kept: Splits = {split: [] for split in _SPLITS}
         if not any(needed.values()):
@@ -250,7 +250,7 @@ class ReasoningGym(Task):
             for item in draws.items(round(1.05 * expected) + 10):
                 if isinstance(item, str):
                     unusable = item
-                # By the question alone: one that comes with two answers must not be in both splits.
+                # By the question alone: a question with two answers must not be in both splits.
                 key = None if isinstance(item, str) else make_prompt(_NAME, item[0], "", "")
                 new = key is not None and key.prompt_id not in seen
                 without_new = 0 if new else without_new + 1
@@ -281,8 +281,8 @@ class ReasoningGym(Task):
 class _Draws:
     """The items of one data set in the order of their numbers: stored ones, then drawn ones.
 
-    An item is [question, answer, tier, info], or the reason why it cannot be used. What was drawn
-    is stored when the block ends, and from time to time before.
+    An item is [question, answer, tier, info], or the reason why it cannot be used. Drawn items are
+    stored when the block ends, and at intervals before.
     """
 
     def __init__(self, name: str, config: str, seed: int, library: str) -> None:
@@ -298,7 +298,7 @@ class _Draws:
         self._store()
 
     def items(self, expected: int) -> Iterator[Any]:
-        """All items, without an end; as many as `expected` are drawn without a pause."""
+        """All items, endlessly; `expected` items are drawn without a pause."""
         yield from self.known
         [problem] = self._call([["check", self.name, json.loads(self.config)]])
         if problem:
@@ -326,7 +326,8 @@ class _Draws:
             }
             reason = limits.get(str(failed.failure), f"ends with {failed.failure} {failed.detail}")
             raise TaskError(
-                f"{self.name}: drawing an item {reason.rstrip()}: write other values in its config"
+                f"{self.name}: drawing an item {reason.rstrip()}: write different values in its "
+                f"config"
             )
         return [reply.value for reply in replies]
 
@@ -337,12 +338,12 @@ class _Draws:
 
 
 def load_rows(key: Sequence[Any]) -> list[Any]:
-    """The rows that `save_rows` kept in the user's cache under a key of JSON values; else none."""
+    """The rows that `save_rows` stored in the user's cache under a key of JSON values, if any."""
     return list(user_cache.read(_cache_name(key)).get("rows", []))
 
 
 def save_rows(key: Sequence[Any], rows: Sequence[Any]) -> None:
-    """Keep rows; of two processes at once, those of the later one stay."""
+    """Store rows; if two processes do so at once, the later one wins."""
     user_cache.write(_cache_name(key), {"rows": [*rows]})
 
 
@@ -403,7 +404,7 @@ def _check_configs(weights: Mapping[str, float], config: Any, mixed: bool) -> di
     try:
         return {name: json.dumps(configs.get(name, {}), sort_keys=True) for name in weights}
     except (TypeError, ValueError) as error:
-        raise TaskError(f"config holds a value that JSON has not ({error})") from error
+        raise TaskError(f"config has a value that JSON does not have ({error})") from error
 
 
 def _shares(size: int, weights: Mapping[str, float]) -> dict[str, int]:
@@ -418,7 +419,7 @@ def _shares(size: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def _last_tag(text: str) -> str | None:
-    """What the last closed `<answer>` holds."""
+    """The content of the last closed `<answer>`."""
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, max(end, 0))
     return text[start + len("<answer>") : end].strip() if start >= 0 else None

@@ -110,7 +110,7 @@ def test_a_table_without_rewards_is_refused_and_missing_ones_are_noted(tmp_path:
     lines = ["update,prompt,reward", *(f"{r['update']},{r['prompt']}," for r in rows())]
     file = tmp_path / "log.csv"
     file.write_text("\n".join(lines) + "\n")
-    with pytest.raises(UserError, match="holds no reward"):
+    with pytest.raises(UserError, match="has no reward"):
         read_logs(str(file))
     lines[1:4] = [f"{line}1" for line in lines[1:4]]
     file.write_text("\n".join(lines) + "\n")
@@ -337,7 +337,7 @@ def test_a_run_that_counts_from_1_again_goes_on(tmp_path: Path) -> None:
     parts = (range(1, 11), range(1, 9), range(1, 13))
     log = appended(tmp_path / "log.jsonl", [update for part in parts for update in part])
     assert np.bincount(Facts(log).groups.update).tolist() == [0, *[3] * (10 + 8 + 12)]
-    assert log.notes[0] == "updates are counted from the first again 2 times"
+    assert log.notes[0] == "updates restart from the first 2 times"
 
 
 @pytest.mark.parametrize("updates", [[*range(20, 0, -1)], [1, 2, 1, 2, 3, 4, 3, 4]])
