@@ -1,4 +1,4 @@
-"""The share of samples that an adaptive probe draws, on generated pools or on a stored probe.
+"""The share of samples that an adaptive probe draws, on generated pools or a stored probe.
 
 Pools of 1,000 prompts whose pass rates follow Beta(.24, .21), the prior fitted to a public GSM8K
 probe. Every row also checks that the subset equals that of the full probe.

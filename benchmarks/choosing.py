@@ -1,11 +1,11 @@
 """Seconds and memory of choosing an update's prompts from a large pool, for each online policy.
 
-Each policy runs in a child process: a pool with ids as of `make_prompt`, and pass rates much as in
-recorded GSM8K data. An update is everything that a cell does to choose: the policy's own choice,
-the check of what it returns, looking up the prompts, and adding their groups to the history. The
-first update may sort the pool. Memory is the process's peak after the first update and its growth
-until the last. With --refresh, that share of the pool was probed again, 4 samples per prompt,
-before every tenth update.
+Each policy runs in a child process: a pool with ids as from `make_prompt`, and pass rates similar
+to recorded GSM8K data. An update is everything that a cell does to choose: the policy's own choice,
+the check of its result, looking up the prompts, and adding their groups to the history. The first
+update may sort the pool. Memory is the process's peak after the first update and its growth until
+the last. With --refresh, that share of the pool was probed again, 4 samples per prompt, before
+every tenth update.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""Questions gained and lost by a model that has not changed, against those expected by chance.
+"""Questions gained and lost by an unchanged model, against those expected by chance.
 
 1,319 questions have pass rates Beta(.6, .5). Both sides are the same model. With "common" random
-numbers, sample i of a question is drawn with the same ones in every run of both sides, as Decile's
-evaluations do; with "own", each sample has its own. A run of another training seed moves each
-question's logit by Normal(0, .5). "all pairs": over all pairs of samples. "other numbers": over
-pairs of samples with different numbers. "by chance": their number expected of an unchanged model.
+numbers, sample i of a question is drawn with the same numbers in every run of both sides, as in
+Decile's evaluations; with "own", each sample has its own. A run with a different training seed
+moves each question's logit by Normal(0, .5). "all pairs": over all pairs of samples. "other
+numbers": over pairs of samples with different numbers. "by chance": the number expected for an
+unchanged model.
 """
 
 import time
@@ -27,7 +28,7 @@ SETTINGS = [  # samples of each side, runs of each side, common random numbers
 def runs_of(
     rates: np.ndarray, samples: int, runs: int, shared: np.ndarray | None, rng: np.random.Generator
 ) -> list[dict[str, Marks]]:
-    """Runs of a side; shared: the random numbers of all of them, [samples, questions]."""
+    """Runs of a side; shared: the random numbers of all runs, [samples, questions]."""
     side = []
     for _ in range(runs):
         logits = logit(rates) + (runs > 1) * rng.normal(0, BETWEEN_SEEDS, len(rates))
@@ -49,7 +50,7 @@ def all_pairs(before: Sequence[dict[str, Marks]], after: Sequence[dict[str, Mark
 def means(
     samples: tuple[int, int], runs: int, common: bool, count: int, seed: int
 ) -> tuple[float, ...]:
-    """Over `count` comparisons: gained of all pairs, gained, lost, by chance (nan if unknown)."""
+    """Means of `count` comparisons: gained over all pairs, gained, lost, by chance or nan."""
     rng = np.random.default_rng([seed, *samples, runs, common])
     rows = []
     for _ in range(count):

@@ -1,13 +1,13 @@
 """Simulate paper A's grid (with Llama) on 1 to 512 GPUs with failures: time and efficiency.
 
-Nothing is trained. Cells start in the order, and are packed by the function, that `decile plan` and
-a running sweep use (`orchestrator/cost/schedule.py`). How long cells take is assumed: `--hours` in
-the mean, and each in proportion to its FLOPs. Policies differ in the length of their completions,
-and machines fail at random: work since a cell's last checkpoint is repeated after a restart.
+Nothing is trained. Cells start in the order of `decile plan` and of a running sweep, and the same
+function packs them (`orchestrator/cost/schedule.py`). The duration of cells is assumed: `--hours`
+on average, in proportion to their FLOPs. Policies differ in the length of their completions, and
+machines fail at random: work since a cell's last checkpoint is repeated after a restart.
 
-The bound is a minimum for any schedule that runs the same cells without a failure: all work shared
-evenly, or the longest cell if that takes longer. Efficiency is bound / wall time; `capped` is the
-efficiency of the order seed by seed, which a sweep with a cap uses so that it drops whole seeds.
+The bound is a minimum for any schedule that runs the same cells without failures: all work shared
+evenly, or the longest cell if that takes longer. Efficiency is bound / wall time. `capped` is the
+efficiency of the order seed by seed, which a sweep with a cap uses in order to drop whole seeds.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def lower_bound(jobs: Sequence[Job], capacity: Capacity) -> float:
-    """Seconds that no packing beats: the longest job, and all work spread evenly."""
+    """A lower bound of any packing in seconds: the longest job, or all work spread evenly."""
     even = device_seconds(jobs, capacity) / sum(capacity.devices)
     return max(even, max((job.seconds for job in jobs), default=0.0))
 
@@ -47,7 +47,7 @@ class Task(NamedTuple):
 TASKS = {"gsm8k": Task(120, 200, 1319), "shuffled-seven": Task(180, 150, 500)}
 # Length of a policy's completions relative to the pool's: hard prompts have longer ones.
 LONGER = {"hard": 1.25, "easy": 0.75}
-PASSES = 4  # of a rollout's tokens through the model: drawn, forward, backward, recomputed
+PASSES = 4  # of a rollout's tokens through the model: sampling, forward, backward, recomputation
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Cell:
 
 
 def grid(config: Config, hours: float) -> list[Cell]:
-    """The cells of both sweeps, without their data, of so many hours in the mean."""
+    """The cells of both sweeps, without their data, with this mean number of hours."""
     cells = [
         Cell(
             {"model": m, "dataset": d, "policy": p, "seed": s, "probe_seed": 0},
@@ -73,13 +73,13 @@ def grid(config: Config, hours: float) -> list[Cell]:
         for s in experiment.grid.seed
         for p in experiment.grid.policy
     ]
-    cells = [*{str(cell.axes): cell for cell in cells}.values()]  # both sweeps have some
+    cells = [*{str(cell.axes): cell for cell in cells}.values()]  # the sweeps share some cells
     each = 3600 * hours / mean(cell.seconds for cell in cells)
     return [replace(cell, seconds=each * cell.seconds) for cell in cells]
 
 
 def flops(experiment: Experiment, model: str, task: Task, longer: float) -> float:
-    """What one cell computes, up to a factor that all cells have."""
+    """The computation of one cell, up to a common factor."""
     grpo, evaluate = experiment.grpo_settings, experiment.evaluate
     length = task.prompt + min(longer * task.mean, grpo.max_completion_length)
     rollouts = PASSES * experiment.batch.rollouts * length
@@ -91,7 +91,7 @@ def flops(experiment: Experiment, model: str, task: Task, longer: float) -> floa
 def with_failures(
     cell: Cell, per_hour: float, restart: float, spread: float, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Seconds that a cell occupies its GPU, and how many of them are lost to failures.
+    """Seconds that a cell occupies its GPU, and seconds that are lost to failures.
 
     Failures are random, `per_hour` of them per GPU-hour; each costs the work since the last
     checkpoint and a restart. `spread` is the standard deviation of the log of the ratio between a
@@ -143,7 +143,7 @@ def main() -> None:
         "--gpus", type=int, nargs="+", default=[1, 8, 64, 512], help="sizes of the cluster"
     )
     parser.add_argument(
-        "--hours", type=float, default=14, help="of a cell on one GPU, in the mean (default 14)"
+        "--hours", type=float, default=14, help="mean hours of a cell on one GPU (default 14)"
     )
     parser.add_argument(
         "--failures", type=float, default=0.01, help="failures per GPU-hour (default 0.01)"

@@ -1,4 +1,4 @@
-"""What the benchmarks' command lines share: the parser, and the shapes of random models."""
+"""Shared parts of the benchmarks' command lines: the parser, and the shapes of random models."""
 
 import argparse
 import json
@@ -25,11 +25,11 @@ def benchmark_parser(module: str, description: str | None) -> argparse.ArgumentP
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option --json."""
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the measurements")
 
 
 def write_json(arguments: argparse.Namespace, measured: dict[str, Any]) -> None:
-    """Write what was measured, and with which options, to the file of --json, if any."""
+    """Write the measurements and their options to the file of --json, if any."""
     if arguments.json:
         options = {name: value for name, value in vars(arguments).items() if name != "json"}
         content = {"options": options} | measured

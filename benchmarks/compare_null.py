@@ -4,27 +4,27 @@ First table, one pair of arms in `decile compare`.
 
 Questions differ in difficulty (logits Normal(0, 1.5) around 0). The arms of a pair have the same
 distribution: each run (training seed) moves all questions by Normal(0, 0.05) logits and each
-question by Normal(0, 0.3). A single run has no such shift: its p is that of these two runs, and two
+question by Normal(0, 0.3). A single run has no such shift: its p is for these two runs, so two
 evaluations of one model are compared. With "own" questions, each arm also moves each question by
-Normal(0, 0.3) logits, the same in all of its runs, so that it differs from the other arm on single
-questions, but not in the mean over all that might be drawn. The results pass through the same
+Normal(0, 0.3) logits, the same in all of its runs. It then differs from the other arm on single
+questions, but not in the mean over all possible questions. The results pass through the same
 functions as files: `Arm`, `compare_arms`.
 
-Second table, sweeps of several equal policies: the share of pairs with p ≤ .05, the same of the
-pair that errs most often, and the family-wise error, the share of sweeps in which any pair differs
-after Holm's correction. Pass rates are Beta(.3, .6); on the logit scale, each policy moves each
-question by Normal(0, 0.5), each seed all questions (by `scatter` points of accuracy, standard
+Second table, sweeps of several equal policies: the share of pairs with p ≤ .05, the same for the
+pair that errs most often, and the family-wise error, that is, the share of sweeps in which any pair
+differs after Holm's correction. Pass rates are Beta(.3, .6); on the logit scale, each policy moves
+each question by Normal(0, 0.5), each seed all questions (by `scatter` points of accuracy, standard
 deviation, a number for each policy) and each one by Normal(0, 0.3). Third table, power: the share
-of sweeps in which the one better policy is found, by a pair's own test without correction. The
-table "unequal" has pairs of equal policies with different numbers of runs and scatters; "looks" the
-share of sweeps that have a verdict in one of the looks at 2 to 10 seeds.
+of sweeps in which the better policy is found, by a pair's own test without correction. The table
+"unequal" has pairs of equal policies with different numbers of runs and scatters; the table "looks"
+has the share of sweeps with a verdict in one of the looks at 2 to 10 seeds.
 
-Fourth table, related questions: clusters of questions share, in each arm, an effect of
-Normal(0, 1) logits; the share of equal pairs whose p is at most .05, with every question by itself,
-and with the clusters as groups. Fifth table, missing scores: the share of pairs with a verdict,
-where samples miss their score at random, or where they are wrong; of equal arms, and of arms that
-differ by 6 points. The table "unfinished" has a policy of which some runs end at 0 and are not
-finished, and the shares of sweeps in which it wins.
+Fourth table, related questions: clusters of questions share, in each arm, an effect of Normal(0, 1)
+logits; the share of equal pairs whose p is at most .05, with every question by itself, and with the
+clusters as groups. Fifth table, missing scores: the share of pairs with a verdict, if samples lack
+their score at random or if they are wrong; for equal arms, and for arms that differ by 6 points.
+The table "unfinished" has a policy with some runs that end at 0 unfinished, and the shares of
+sweeps in which it wins.
 """
 
 import time
@@ -90,7 +90,7 @@ def significant_share(
     return significant / comparisons, tests.most_common(1)[0][0]
 
 
-# Accuracy points per logit, of questions with Beta(.3, .6) pass rates: 100 · E[p(1 − p)].
+# Accuracy points per logit, for questions with Beta(.3, .6) pass rates: 100 · E[p(1 − p)].
 BETA, PER_LOGIT = (0.3, 0.6), 100 * 0.3 * 0.6 / (0.9 * 1.9)
 SEEDS, POLICIES, SCATTERS = (2, 3, 5, 10), (2, 4, 8), (0.0, 2.0, 6.0, 10.0)
 UNEQUAL = (  # runs and scatters of two policies
@@ -119,7 +119,8 @@ def equal_policies(
     samples: int = 2,
     ahead: float = 0.0,
 ) -> list[np.ndarray]:
-    """Shares right [runs, questions] of policies of equal accuracy, the first `ahead` points."""
+    """Shares right [runs, questions] of policies, equal but for the first, `ahead` points
+    better."""
     rates = np.clip(rng.beta(*BETA, questions), 1e-6, 1 - 1e-6)
     policies = []
     for number, (scatter, count) in enumerate(zip(scatters, runs, strict=True)):
@@ -132,7 +133,7 @@ def equal_policies(
 
 
 def p_values(policies: Sequence[np.ndarray]) -> list[float]:
-    """Of all pairs, as verdicts use them: 1 where a policy has one run; the first two's first."""
+    """The p-values of all pairs as in verdicts, the first two policies first; 1 for one run."""
     spreads = [seed_spread(runs.mean(axis=1)) for runs in policies]
     return [
         difference_effect(policies[a], policies[b], (spreads[a], spreads[b])).p
@@ -154,7 +155,7 @@ def scatters_of(policies: int) -> list[list[float]]:
 
 
 def errors(seeds: int, scatters: Sequence[float], sweeps: int, seed: int = 0) -> list[float]:
-    """Of equal policies: the shares of pairs, of the worst pair, and of families that differ."""
+    """For equal policies: the shares of pairs, of the worst pair, and of families that differ."""
     rng = np.random.default_rng([seed, seeds, len(scatters), *(int(10 * s) for s in scatters)])
     p = np.array(
         [p_values(equal_policies(scatters, [seeds] * len(scatters), rng)) for _ in range(sweeps)]
@@ -184,8 +185,8 @@ def looking_again(
 ) -> float:
     """The share of sweeps of equal policies that have a verdict in one of several looks.
 
-    A look is taken at `first` seeds and after each further one, up to `last`. The one at `planned`
-    seeds decides at 5 %, after Holm's correction; the others at `extra_level`.
+    A look is taken at `first` seeds and after each further seed, up to `last`. The look at
+    `planned` seeds decides at 5 %, after Holm's correction; the others at `extra_level`.
     """
     rng = np.random.default_rng([seed, first, planned, last, *(int(10 * s) for s in scatters)])
     with_verdict = 0
@@ -239,7 +240,7 @@ def related_pairs(
     return by_question, by_cluster
 
 
-MISSING = {  # the share of each arm's samples without a score: of all, and of those that are wrong
+MISSING = {  # the shares of each arm's samples without a score: of all samples, and of wrong ones
     "none": ((0.0, 0.0), (0.0, 0.0)),
     "5 % at random": ((0.05, 0.0), (0.05, 0.0)),
     "30 % at random": ((0.3, 0.0), (0.3, 0.0)),
@@ -271,8 +272,8 @@ def unfinished_verdicts(
 ) -> tuple[float, float]:
     """The shares of sweeps in which a policy wins although `share` of its runs end at 0.
 
-    Its other runs are `points` ahead of the other policy, and those at 0 are not finished. First:
-    they are left out; second: they count as missing runs.
+    Its other runs are `points` ahead of the other policy; runs at 0 are unfinished. First: these
+    are left out; second: they count as missing runs.
     """
     rng = np.random.default_rng([seed, seeds, int(100 * share), int(points)])
     ids, wins = [f"q{i}" for i in range(200)], np.zeros(2)
@@ -353,7 +354,7 @@ def missing_table(count: int) -> Iterator[str]:
 
 
 def unfinished_table(count: int) -> Iterator[str]:
-    """Lines of sweeps of which runs fail."""
+    """Lines of sweeps with failed runs."""
     yield "seeds  share of failed runs  points  wins if left out  wins if they count"
     for seeds, (share, points) in product((3, 5, 10), ((0.0, 15.0), (0.4, 15.0), (0.1, 40.0))):
         wins = unfinished_verdicts(seeds, share, points, count)

@@ -1,7 +1,7 @@
-"""Seconds and memory of the search for test questions in a pool, beside the search for duplicates.
+"""Seconds and memory of the search for test questions in a pool, next to the duplicate search.
 
-The pool is generated: questions of a template with words at random, of which every hundredth has a
-test question inside it. The pool's own text is in memory before the search, and is shown apart.
+The pool is generated from a template with random words; every hundredth question contains a test
+question. The pool's own text is in memory before the search, and is shown separately.
 """
 
 import resource
@@ -47,7 +47,7 @@ def main() -> None:
 def questions(
     rng: np.random.Generator, vocabulary: list[str], count: int, inside: list[str] | None = None
 ) -> Iterator[list[str]]:
-    """Lists of questions; every hundredth holds one of those `inside`."""
+    """Lists of questions; every hundredth contains one of those `inside`."""
     while count > 0:
         size = min(count, ROWS)
         lengths = rng.integers(WORDS // 2, WORDS * 3 // 2, size)

@@ -1,13 +1,13 @@
 """Policies whose learnable % and gain are unrelated: how often is `r2 > 0` supported?
 
 Each policy has a learnable % of Normal(0, 10) and a gain of Normal(0, 6) points in each model,
-which are independent of each other. "own": those of a policy in two models are independent, too.
-"shared": they are the same in all models. Models shift all learnable % by Normal(0, 15) and all
-gains by Normal(0, 10), and each seed adds Normal(0, 4) and Normal(0, 3). "scale": each further
-model has three times the effects of the last one. A copy chose the same prompts as another policy
-and was not trained again. "pooled": all policies of all models as independent points, copies
-included. "within": as claims are judged. Power is that of "within", where the correlation within
-each model is .9.
+independently of each other. "own": a policy's values in two models are also independent. "shared":
+they are the same in all models. Models shift all learnable % by Normal(0, 15) and all gains by
+Normal(0, 10), and each seed adds Normal(0, 4) and Normal(0, 3). "scale": each further model has
+three times the effects of the last one. A copy selects the same prompts as another policy and is
+not trained again. "pooled": all policies of all models as independent points, copies included.
+"within": as claims are judged. Power is the power of "within" if the correlation within each model
+is .9.
 """
 
 import time
@@ -23,7 +23,7 @@ EFFECTS, SHIFTS, NOISE = (10.0, 6.0), (15.0, 10.0), (4.0, 3.0)  # learnable %, g
 
 
 class Setting(NamedTuple):
-    """Sweeps alike: policies (copies included) of each model, seeds, how models differ."""
+    """A kind of sweeps: policies (including copies) of each model, seeds, how models differ."""
 
     policies: int
     models: int = 1
@@ -54,7 +54,7 @@ SETTINGS = (
 def sweep(
     setting: Setting, correlation: float, rng: np.random.Generator
 ) -> list[list[dict[str, tuple[float, float]]]]:
-    """Of each model and policy, training run -> its learnable % and gain."""
+    """For each model and policy: training run -> its learnable % and gain."""
     distinct = setting.policies - setting.copies
     mix = np.linalg.cholesky([[1.0, correlation], [correlation, 1.0]])
     shared = rng.normal(size=(distinct, 2)) @ mix.T

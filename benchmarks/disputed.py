@@ -1,10 +1,10 @@
-"""How often disputed golds are suspected, and rightly: simulated pools with and without wrong ones.
+"""How often disputed golds are suspected, and rightly so, in pools with and without wrong golds.
 
-The expected precision rests on how alike wrong answers are where the model also finds the gold one,
-so pools differ in that: letters and numbers; one or several kinds of prompts; answers that are more
-alike, or more varied, where the pass rate is near 0; and one attractive wrong answer to some of the
-prompts, whatever their pass rates. A wrong gold is an answer that no completion gives. First five:
-the share of wrong golds among the five disputed ones that are listed first, whatever the verdict.
+The expected precision depends on how similar wrong answers are on prompts whose gold the model also
+finds, so pools vary in this: letters and numbers; one or several kinds of prompts; answers that are
+more similar, or more varied, at pass rates near 0; and one attractive wrong answer to some prompts,
+regardless of their pass rates. A wrong gold is an answer that no completion gives. First five: the
+share of wrong golds among the first five disputed ones in the list, regardless of the verdict.
 """
 
 from typing import NamedTuple
@@ -20,16 +20,16 @@ from orchestrator.difficulty.table import difficulty
 
 Floats = npt.NDArray[np.float64]
 LISTED = 5
-SCATTERED = 1e6  # the sum of Dirichlet parameters from which on wrong answers have equal chances
+SCATTERED = 1e6  # from this sum of Dirichlet parameters on, wrong answers have equal chances
 
 
 class Kind(NamedTuple):
     """A kind of pools.
 
-    rates: pass rates are of this beta distribution; others: wrong answers to a prompt; total: the
-    sum of their Dirichlet parameters where the pass rate is above .05, and below; attracted: the
-    share of prompts with an attractive wrong answer; attraction: its share, between two values, of
-    their wrong completions, or `of_all` of them, so that the pass rate is lower.
+    rates: the beta distribution of pass rates; others: wrong answers to a prompt; total: the sum of
+    their Dirichlet parameters for pass rates above .05, and below; attracted: the share of prompts
+    with an attractive wrong answer; attraction: its share, between two values, of their wrong
+    completions, or `of_all` of them, so that the pass rate is lower.
     """
 
     rates: tuple[float, float]
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
     samples: tuple[int, ...] = (4, 8, 10)
 
     def chances(self, prompts: int, rng: np.random.Generator) -> Floats:
-        """[prompts, 1 + others]: the chance of each answer, that of the right one first."""
+        """[prompts, 1 + others]: the chance of each answer, the right one first."""
         p = rng.beta(*self.rates, prompts)[:, None]
         wrong = rng.gamma(
             np.where(p > 0.05, *self.total) / self.others, size=(prompts, self.others)
@@ -93,7 +93,7 @@ POOLS = {
 
 
 def golds_of(given: npt.NDArray[np.int64], bad: npt.NDArray[np.bool_]) -> DisputedGolds:
-    """What completions, [prompts, K] with 0 for the right answer, say of golds; bad: wrong ones."""
+    """The disagreement of completions [prompts, K], 0 if right, with golds; bad: wrong golds."""
     prompts, samples = given.shape
     right = (given == 0) & ~bad[:, None]
     drawn = pa.table(

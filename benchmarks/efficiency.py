@@ -2,8 +2,8 @@
 
 Each cell also runs as a plain script (`benchmarks/bare_grpo.py`: same model, subset, settings and
 seed, no evaluation), as many at once as the sweep has slots. Efficiency is the scripts' total time
-divided by (the sweep's wall time × slots). The probe runs before and is not counted; Ray's start,
-the driver, MLflow, checkpoints and evaluations are. Run it on an otherwise idle machine.
+divided by (the sweep's wall time × slots). The probe runs before and does not count; Ray's start,
+the driver, MLflow, checkpoints and evaluations do. Run it on an otherwise idle machine.
 """
 
 import argparse

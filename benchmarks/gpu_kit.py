@@ -1,9 +1,10 @@
-"""Packs the libraries of a GPU machine that has no network, for `benchmarks/offline.py`.
+"""Packs the libraries for a GPU machine without network, for `benchmarks/offline.py`.
 
 The packages are those that Decile needs, in the versions of this environment, as wheels for the
-Python and platform of the other machine. torch is never packed: it fits the machine's driver. A
-list of what else is there (`pip freeze` on that machine) makes the kit smaller: a package stays out
-where its version satisfies everyone who needs it; a name without a version counts as satisfying.
+Python and platform of the other machine. torch is never packed, because it must fit the machine's
+driver. A list of installed packages (`pip freeze` on that machine) makes the kit smaller: a package
+is left out if its version satisfies all requirements; a name without a version counts as
+satisfying.
 """
 
 import argparse
@@ -69,7 +70,9 @@ def options() -> argparse.Namespace:
     parser = benchmark_parser("gpu_kit", __doc__)
     parser.add_argument("--python", default="3.12", help="of the other machine (default 3.12)")
     parser.add_argument("--machine", default="x86_64", help="its processor (default x86_64)")
-    parser.add_argument("--present", type=Path, metavar="FILE", help="what its `pip freeze` prints")
+    parser.add_argument(
+        "--present", type=Path, metavar="FILE", help="the output of its `pip freeze`"
+    )
     parser.add_argument(
         "--out", type=Path, default=ROOT / ".gpu", metavar="FOLDER", help="default .gpu"
     )
@@ -77,7 +80,7 @@ def options() -> argparse.Namespace:
 
 
 def read_freeze(file: Path) -> dict[str, str]:
-    """Versions by package in the output of `pip freeze`; "" where it names none."""
+    """Versions by package in the output of `pip freeze`; "" if there is none."""
     lines = (line.partition("#")[0].strip() for line in file.read_text("utf-8").splitlines())
     pairs = (line.partition("==") for line in lines if line and not line.startswith("-"))
     return {canonicalize_name(name.partition("@")[0].strip()): v for name, _, v in pairs}
@@ -100,7 +103,7 @@ def environment(python: str, machine: str) -> dict[str, str]:
 def closure(
     requirements: Iterable[str], present: Mapping[str, str], target: Mapping[str, str]
 ) -> dict[str, str]:
-    """Versions by package of all that is needed and not present, as installed here."""
+    """Versions by package, as installed here, of all needed packages that are not present."""
     todo = [Requirement(each) for each in requirements]
     versions: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
@@ -119,7 +122,7 @@ def closure(
 
 
 def satisfies(version: str | None, requirement: Requirement) -> bool:
-    """Whether a present version will do; "" is one that nobody knows."""
+    """Whether a present version satisfies the requirement; "" is unknown."""
     return version == "" or (
         version is not None and requirement.specifier.contains(version, prereleases=True)
     )
@@ -154,7 +157,7 @@ def unsatisfied(
     present: Mapping[str, str],
     target: Mapping[str, str],
 ) -> Iterator[str]:
-    """What the unpacked wheels need by their own metadata, and neither have nor find there."""
+    """Requirements in the wheels' metadata that neither the kit nor the machine satisfies."""
     installed = {
         canonicalize_name(each.metadata["Name"]): each
         for each in importlib.metadata.distributions(path=[str(site)])

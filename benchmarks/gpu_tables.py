@@ -16,7 +16,7 @@ PARTS = {
 
 
 def with_tables(page: str, figures: dict[str, dict[str, Any]]) -> str:
-    """The page with its tables replaced. Raises ValueError where it has no place for them."""
+    """The page with its tables replaced. Raises ValueError if it has no place for them."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
@@ -106,7 +106,7 @@ def samplers(results: dict[str, Any]) -> str:
 
 
 def updates_split(results: dict[str, Any]) -> str:
-    """Seconds of an update by part, of plain TRL and a cell, and their ratio."""
+    """Seconds of an update by part, for plain TRL and for a cell, and their ratio."""
     rows = []
     for name, result in results.items():
         for kind, label in (("bare", "plain TRL"), ("cell", "a cell")):
@@ -150,7 +150,7 @@ def memory(results: Sequence[tuple[str, dict[str, Any]]]) -> str:
 
 
 def memory_of(process: dict[str, Any]) -> Iterator[str]:
-    """The figures of one process; dashes where there was no GPU."""
+    """The figures of one process; dashes without a GPU."""
     used, estimate = process["memory"], process["estimate_gib"]
     for phase in ("rollout", "update"):
         measured = f"{used[f'{phase}_gib']:.1f}" if used else "–"
@@ -191,7 +191,7 @@ def packing(results: dict[str, Any]) -> str:
 
 
 def guards(results: dict[str, Any]) -> list[str]:
-    """The verdicts on the engine, the faults that were planted, and what the guards cost."""
+    """The verdicts on the engine, the planted faults, and the cost of the guards."""
     blocks = []
     for result in results.values():
         verdicts = [f"* {name}: {text}" for name, text in result["verdicts"].items()]

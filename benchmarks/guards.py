@@ -1,9 +1,9 @@
-"""What the guards of a cell measure on this machine, faults that they must notice, and their cost.
+"""Measurements of a cell's guards on this machine, faults that they must notice, and their cost.
 
 Trains the small cell of `decile doctor --gpu`: undisturbed, killed and resumed, and with each of
-the faults below planted into the code that draws its rollouts. Prints the line that ends the cell
-and the update after which it does. The cost is the share of the time of updates that is spent in
-the guards' own functions.
+the faults below planted into the code that draws its rollouts. Prints the line that ends the cell,
+and the update after which the cell ends. The cost is the share of update time that is spent in the
+guards' own functions.
 """
 
 import shutil
@@ -73,7 +73,7 @@ def merged_and_unmerged(model: Any) -> Iterator[None]:
 
 @contextmanager
 def in_bfloat16(model: Any) -> Iterator[None]:
-    """The decoder computes in another type than the loss."""
+    """The decoder computes in a different type than the loss."""
     with torch.autocast(next(model.parameters()).device.type, torch.bfloat16):
         yield
 
@@ -85,7 +85,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def planted(fault: Fault) -> AbstractContextManager[Any]:
-    """Every rollout inside is drawn within `fault`, which gets the model."""
+    """Every rollout inside is drawn within `fault`, which is called with the model."""
     draw = Decoder.draw
 
     def faulty(self: Decoder, *arguments: Any) -> Any:
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def with_fault(name: str, cell: Cell, source: Store, folder: Path) -> dict[str, Any]:
-    """Train the cell with a fault: the last update, the seconds, and the line that has ended it."""
+    """Train the cell with a fault: the last update, the seconds, and the line that ended it."""
     store, updates, started = copied(source, folder), [0], time.monotonic()
     line = "finished"
     with planted(FAULTS[name]) if name in FAULTS else nullcontext():
@@ -141,7 +141,7 @@ def with_fault(name: str, cell: Cell, source: Store, folder: Path) -> dict[str, 
 
 
 def cost(cell: Cell, source: Store, folder: Path) -> float:
-    """The share of the time of updates that is spent in the functions of the guards."""
+    """The share of update time that is spent in the functions of the guards."""
     spent = {"guards": 0.0, "updates": 0.0}
 
     def timed(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,7 +172,7 @@ def cost(cell: Cell, source: Store, folder: Path) -> float:
 
 
 def copied(source: Store, folder: Path) -> Store:
-    """A storage with the probes and subsets of another one, and no cells."""
+    """A storage with the probes and subsets of another one, without cells."""
     for kind in ("probes", "subsets"):
         shutil.copytree(source.local_path(kind), folder / kind)
     return Store(str(folder))

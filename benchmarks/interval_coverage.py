@@ -96,7 +96,7 @@ class Sweep(NamedTuple):
 
 
 def accuracy(logit: float, seed_logit: float = 0.0) -> float:
-    """Expected accuracy over questions (and over seeds, where those vary), by quadrature."""
+    """Expected accuracy over questions (and over seeds, if these vary), by quadrature."""
     spread = np.sqrt(SPREAD**2 + OWN**2 + BY_SEED**2 + seed_logit**2)
     return float(WEIGHTS @ expit(logit + spread * NODES) / WEIGHTS.sum())
 
@@ -163,8 +163,8 @@ def components(world: World, count: int = 200) -> Variances:
 def shifted(world: World, points: float) -> World:
     """The setting in which policy a is better by `points` (a share).
 
-    With one seed the difference is that of the two runs, so it excludes the variance of seeds.
-    Raises ValueError where accuracy cannot be that high.
+    With one seed, the difference is between the two runs, so it excludes the variance of seeds.
+    Raises ValueError if accuracy cannot be that high.
     """
     fixed = world if world.seeds > 1 else world._replace(seed_points=0.0)
     baseline = accuracy(LOGIT, fixed.seed_logit)
@@ -209,8 +209,8 @@ def _assumed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Shares right [seeds, items] of both policies, with the components that the plan assumes.
 
-    Pass rates are beta distributed; both policies put a question at the same quantile in the share
-    AGREEMENT of questions, and anywhere else.
+    Pass rates are beta distributed. For a share AGREEMENT of questions, both policies have the same
+    quantile; for the others, the quantiles are independent.
     """
     seeds, items = shape
     quantiles = rng.random((2, items))

@@ -1,11 +1,11 @@
 """Sampling with llama.cpp's own batches, as a process that `benchmarks.probe --llama` starts.
 
-It runs in any Python that has llama-cpp-python, so it imports nothing of Decile. Each prompt of a
-group is read once; the cache is then copied to its K sequences, and all of them are decoded as one
-batch, which they leave when they have ended. Requests and replies are lines of JSON.
+It runs in any Python that has llama-cpp-python, so it does not import Decile. Each prompt of a
+group is read once; the cache is then copied to its K sequences, and all sequences are decoded as
+one batch, which they leave when they end. Requests and replies are lines of JSON.
 
 `python llama_batches.py MODEL.gguf --float32` first writes the weights of a quantized file as
-float32 into a temporary file, so that the arithmetic is that of the other samplers.
+float32 to a temporary file, so that the arithmetic is the same as in the other samplers.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main() -> None:
         if arguments.float32:
             path = dequantized(path, Path(folder) / "float32.gguf")
         options = llama.llama_model_default_params()
-        options.use_extra_bufts = True  # repacked weights, where there are any
+        options.use_extra_bufts = True  # repacked weights, if there are any
         model = llama.llama_model_load_from_file(str(path).encode(), options)
         print("ready", file=replies, flush=True)
         for line in sys.stdin:
@@ -59,7 +59,7 @@ def dequantized(source: Path, target: Path) -> Path:
 
 
 def sampled(model: Any, request: dict[str, Any], arguments: argparse.Namespace) -> list[list[int]]:
-    """Token ids of K completions per prompt, some prompts at a time; `seed` decides all of them."""
+    """Token ids of K completions per prompt, some prompts at a time; `seed` determines all."""
     prompts, k, limit = request["prompts"], request["samples"], request["tokens"]
     group = max(1, arguments.rows // k)
     drawn: list[list[int]] = []

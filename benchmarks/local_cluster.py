@@ -18,7 +18,7 @@ BIN = Path(sys.executable).parent
 def environment(**variables: str) -> dict[str, str]:
     """This process's environment with `variables` added, and without any running Ray cluster.
 
-    Python may keep what it compiles: a sweep starts six processes, each would compile all modules.
+    Python may cache bytecode: a sweep starts six processes, and each would compile all modules.
     """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     inherited.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -35,17 +35,17 @@ def free_ray_port(first: int) -> int:
 
 
 def kill_all(processes: Iterable[psutil.Process]) -> None:
-    """Kill those that still run."""
+    """Kill the processes that still run."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
 
 
 def kill_cluster(pids: Iterable[int], home: str) -> None:
-    """Of `pids`, kill the processes of the Ray cluster with this home folder, and their children.
+    """Kill processes in `pids` of the Ray cluster with this home folder, and their children.
 
-    A process belongs to it when its command line or its HOME names the folder. The titles of
-    children hide both, and an agent that outlives its raylet keeps its port.
+    A process belongs to it if its command line or its HOME names the folder. The titles of children
+    hide both, and an agent that outlives its raylet keeps its port.
     """
     cluster: set[psutil.Process] = set()
     for pid in pids:
@@ -60,7 +60,7 @@ def kill_cluster(pids: Iterable[int], home: str) -> None:
 def token_head(home: Path, cpus: int = 2) -> Iterator[dict[str, str]]:
     """Start a head with its files in `home`; yields the environment of its users.
 
-    There RAY_ADDRESS is the address for jobs and HEAD the one to connect to. `home` must be a
+    In it, RAY_ADDRESS is the address for jobs and HEAD the address to connect to. `home` must be a
     short path: sockets are created in it.
     """
     port, dashboard, agent = map(free_ray_port, (26379, 27379, 28379))

@@ -1,14 +1,13 @@
-"""Marks per second of our markers, compared with a minimal implementation.
+"""Marks per second of Decile's markers, compared with a minimal implementation.
 
 Baseline of the number marker: the rule of the paper's code, one regular expression over the whole
 text and `int`. Baseline of the expression marker: the number marker on as many texts. Runs
-alternate; the ratio is the result. The last rows mark degenerate texts of one
-length and of four times that length: a linear reader takes four times as long.
+alternate; the ratio is the result. The last rows mark degenerate texts of one length and of four
+times that length: a linear reader takes four times as long.
 
-Baseline of the number marker as a task of the user's own, in child processes: the same task in this
-process.
+Baseline of the number marker as a custom task in child processes: the same task in this process.
 
-Agreement: the CPU time of comparing ten answers to each prompt with each other, and that of marking
+Agreement: the CPU time of comparing ten answers to each prompt with each other, and of marking
 them. Pass rates are distributed as Beta(.3, .6); wrong answers are of twelve kinds.
 """
 

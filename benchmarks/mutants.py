@@ -4,9 +4,9 @@
 
 mutmut changes one expression at a time and runs the tests that call the changed function;
 [tool.mutmut] of pyproject.toml names the modules and the tests. Properties, decorated functions and
-module constants are not changed. Results are kept in mutants/: a mutant that was killed is tested
-again when its function has changed, every other one on each run. Delete the folder when a test that
-exists already has come to call other functions.
+module constants are not changed. Results are kept in mutants/: a killed mutant is tested again if
+its function has changed, every other mutant on each run. Delete the folder if an existing test now
+calls different functions.
 """
 
 import random
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def statuses() -> dict[str, str]:
-    """What became of each mutant."""
+    """The result of each mutant."""
     mutants, _ = collect_source_file_mutation_data(mutant_names=())
     return {name: status_by_exit_code[exit_code] for _, name, exit_code in mutants}
 
@@ -75,7 +75,7 @@ def table(
     mutants: Mapping[str, Sequence[str]],
     status: Mapping[str, str],
 ) -> Iterator[str]:
-    """The mutants that live, each with the command that shows it, and the score of each package."""
+    """The surviving mutants, each with the command that shows it, and the score of each package."""
     for sample in samples.values():
         for name in sorted(sample):
             if status[name] not in KILLED:

@@ -1,7 +1,7 @@
 """Runs Python with the libraries of `benchmarks/gpu_kit.py`, on a machine without network.
 
 `python3 benchmarks/offline.py -m benchmarks.gpu_figures …` unpacks the parts in .gpu/ once, into
-.gpu/site-packages. It needs nothing but Python.
+.gpu/site-packages. It only needs Python.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def unpacked(kit: Path) -> Path:
-    """The folder of the unpacked kit. Ends the program where the kit is damaged or incomplete."""
+    """The folder of the unpacked kit. Ends the program if the kit is damaged or incomplete."""
     try:
         content = json.loads((kit / "kit.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -35,7 +35,7 @@ def unpacked(kit: Path) -> Path:
     have = "{}.{}".format(*sys.version_info)
     if have != content["python"]:
         sys.exit(f"the kit is for Python {content['python']}, this is {have}: {sys.executable}")
-    # dill, which datasets use, pickles modules by value unless they lie in a folder of this name.
+    # dill, which datasets uses, pickles modules by value unless they are in a folder of this name.
     site, identity = kit / "site-packages", json.dumps(content["parts"])
     marker = site / "kit.json"
     if marker.is_file() and marker.read_text("utf-8") == identity:
@@ -58,7 +58,7 @@ def checked(file: Path, sha256: str) -> bytes:
     except OSError:
         sys.exit(f"{file} is missing: copy all parts of the kit")
     if hashlib.sha256(data).hexdigest() != sha256:
-        sys.exit(f"{file} is damaged, or of another kit: copy it again, with kit.json")
+        sys.exit(f"{file} is damaged, or from a different kit: copy it again, with kit.json")
     return data
 
 

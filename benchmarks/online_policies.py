@@ -1,14 +1,14 @@
-"""Whether online policies choose by their shares, and what their gates leave open.
+"""Whether online policies choose by their shares, and which prompts their gates leave open.
 
 Shares: `dynamic` with `within`, and `pools`, over the updates of a run in which every source and
-pool has enough prompts. The first table has the share of the prompts that each has had.
+pool has enough prompts. The first table has the share of prompts from each.
 
-Gates: a pool of prompts that keep their pass rates, whose probe and groups are drawn from these,
-either all of 0.7, or (mixed) half of them at 0 or 1, the others uniform from 0.2 to 0.8. The
-second table has, each the mean over pools: the share of prompts that is open at the end; and of the
-second half of the updates, the share of the prompts chosen that were closed, the share of live
-groups, and the share of the prompts of rates from 0.2 to 0.8 that were chosen. `age: null` opens no
-prompt again by time.
+Gates: a pool of prompts with constant pass rates, from which probe and groups are drawn. Rates are
+either all 0.7, or (mixed) half of them are 0 or 1 and the others uniform from 0.2 to 0.8. The
+second table has means over pools: the share of prompts that is open at the end; and, for the second
+half of the updates, the share of chosen prompts that were closed, the share of live groups, and the
+share of prompts with rates from 0.2 to 0.8 that were chosen. `age: null` never reopens a prompt by
+time.
 """
 
 from typing import Any
@@ -68,7 +68,7 @@ def main() -> None:
 def known(
     successes: np.ndarray, updates: int, seed: int, sources: np.ndarray | None = None
 ) -> History:
-    """What a probe says of prompts, so many of whose samples were correct."""
+    """The probe of prompts with these numbers of correct samples."""
     return History(
         pa.array([f"p{i:06}" for i in range(len(successes))]),
         [SAMPLES] * len(successes),
@@ -81,7 +81,7 @@ def known(
 
 
 def realised_shares(shares: dict[str, float], prompts: int, size: int, updates: int) -> list[float]:
-    """The share of the prompts of all updates that each source has had."""
+    """The share of each source among the prompts of all updates."""
     names = [*shares]
     number = np.arange(prompts) % len(names)
     history = known(np.full(prompts, SAMPLES // 2), updates, 0, np.array(names)[number])
@@ -96,7 +96,7 @@ def realised_shares(shares: dict[str, float], prompts: int, size: int, updates: 
 
 
 def realised_pools(shares: dict[str, float], prompts: int, size: int, updates: int) -> list[float]:
-    """The same of the pools normal, easy and hard, to which prompts belong for the whole run."""
+    """The same for the pools normal, easy and hard; prompts stay in their pool."""
     rates = np.array([0.5, 1.0, 0.0])[np.arange(prompts) % 3]
     history = known((SAMPLES * rates).astype(int), updates, 0)
     policy = BuiltOnlinePolicy("pools", get_online_policy("pools", retire=updates, **shares))
@@ -112,7 +112,7 @@ def realised_pools(shares: dict[str, float], prompts: int, size: int, updates: i
 def gated(
     gate: dict[str, Any], rate: float | None, seed: int, prompts: int, size: int, updates: int
 ) -> list[float]:
-    """The shares of the second table, of one pool."""
+    """The shares of the second table for one pool."""
     rng = np.random.default_rng([seed, 1])
     rates = np.full(prompts, rate if rate is not None else 0.0)
     if rate is None:

@@ -79,7 +79,7 @@ class MemoryProgress(ProgressDisplay):
 
 
 def main() -> None:
-    """Run the sweep, time the commands on what it stored, and print both."""
+    """Run the sweep, time the commands on its storage, and print both."""
     parser = benchmark_parser("overhead", __doc__)
     parser.add_argument(
         "--cells",
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def run_stubs(plan: Plan, folder: Path) -> None:
-    """Run the cells of the plan that are not finished, and print the overhead of each."""
+    """Run the unfinished cells of the plan, and print the overhead of each."""
     store = Store(str(folder / "runs"))
     with (folder / "log").open("w") as log:
         with ray_session() as cluster:

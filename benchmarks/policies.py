@@ -80,7 +80,7 @@ def measure(run: list[Any], rows: int, share: float) -> tuple[float, float]:
 
 
 def chunk(generator: np.random.Generator, rows: int) -> pa.Table:
-    """Rows of a pool whose pass rates are Beta(0.24, 0.21), much as in recorded GSM8K data."""
+    """Rows of a pool whose pass rates are Beta(0.24, 0.21), similar to recorded GSM8K data."""
     right = generator.binomial(SAMPLES, generator.beta(0.24, 0.21, rows)).astype(np.int32)
     wrong = generator.binomial(SAMPLES - right, 0.5).astype(np.int32)
     unparsed = generator.binomial(SAMPLES - right - wrong, 0.3).astype(np.int32)

@@ -1,8 +1,8 @@
-"""How far a probe's forecasts are off, by the form of the pool: a Beta prior and Decile's.
+"""Errors of a probe's forecasts by the form of the pool: a Beta prior and Decile's.
 
-Simulates pools of known pass rates and a probe of each. The forecasts are the share of live groups
-of eight in the hardest and the easiest tenth and the pass rates of these; errors are root mean
-squares over probes, in points. The Beta prior is the most likely one (`scipy.optimize`).
+Simulates pools with known pass rates and a probe of each. The forecasts are the share of live
+groups of eight in the hardest and the easiest tenth, and the pass rates of these tenths; errors are
+root mean squares over probes, in points. The Beta prior is the most likely one (`scipy.optimize`).
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ Baseline: Hugging Face `generate` in static batches of 16 prompts times K sample
 `orchestrator.sampling.transformers`, vLLM with --vllm, and llama.cpp with --llama. All sample from
 the same model at temperature 1, in alternating runs. Tokens count up to and including each answer's
 end token; the result is the ratio of each pair of runs, which depends less on the machine than
-absolute speeds. --roofline adds how much of Decile's time its matrix products take alone.
+absolute speeds. --roofline adds the share of Decile's time that its matrix products take alone.
 """
 
 import argparse
@@ -88,19 +88,19 @@ def options() -> argparse.Namespace:
         "--vllm",
         type=json.loads,
         metavar="ENGINE_ARGS",
-        help="compare vLLM, too, with these engine_args in JSON; on a GPU, gpu_memory_utilization "
+        help="also compare vLLM, with these engine_args in JSON; on a GPU, gpu_memory_utilization "
         "must leave memory for the other samplers",
     )
     add(
         "--llama",
         metavar="PYTHON",
-        help="compare llama.cpp, too, which this Python has as llama-cpp-python: with the model's "
-        "own GGUF file, and the same in float32; for a model of a wheel",
+        help="also compare llama.cpp, from llama-cpp-python in this Python: with the model's own "
+        "GGUF file, and the same in float32; for a model of a wheel",
     )
     add(
         "--llama-options",
         default="--rows=64 --unified",
-        help="of benchmarks/llama_batches.py (default %(default)r, the fastest that were tried)",
+        help="of benchmarks/llama_batches.py (default %(default)r, the fastest of those tried)",
     )
     add(
         "--roofline",
@@ -125,7 +125,7 @@ def options() -> argparse.Namespace:
 def load_runs(
     arguments: argparse.Namespace, folder: Path, requests: list[Request], processes: ExitStack
 ) -> tuple[TransformersSampler, dict[str, Run], dict[str, Any]]:
-    """Decile's sampler, the runs to compare by name, and what they run on."""
+    """Decile's sampler, the runs to compare by name, and their device."""
     path = Path(arguments.model)
     if arguments.shape:
         save_random_model(arguments.shape, path := folder / arguments.shape, arguments.ends)
@@ -157,7 +157,7 @@ def load_runs(
 
 @contextmanager
 def answering(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that answers each line of its input with one, and has said that it is ready."""
+    """A ready process that answers each line of its input with one line."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, **pipes, stderr=subprocess.DEVNULL, text=True) as process:
         if process.stdout.readline() != "ready\n":
@@ -185,7 +185,7 @@ def of_llama(
 
 
 def cpu_seconds() -> float:
-    """CPU seconds of this process and of those it has started, which still run."""
+    """CPU seconds of this process and of its child processes, which still run."""
     children = psutil.Process().children(recursive=True)
     times = [child.cpu_times() for child in children if child.is_running()]
     return time.process_time() + sum(each.user + each.system for each in times)
@@ -194,7 +194,7 @@ def cpu_seconds() -> float:
 def profiled(
     sampler: TransformersSampler, run: Run, requests: list[Request], seed: int
 ) -> dict[str, float]:
-    """Where a run's time goes, and what its matrix products take alone."""
+    """The parts of a run's time, and the time of its matrix products alone."""
     profile = Profile(time.process_time)
     with profile.measuring(sampler):
         tokens = run(requests, seed)
@@ -216,7 +216,7 @@ def questions(prompts: int, samples: int) -> list[Request]:
 
 
 def sampled(sampler: Sampler, tokens: int, rows: int, requests: list[Request], seed: int) -> int:
-    """Tokens sampled by an engine of Decile's; `rows` per batch, where it is not 0."""
+    """Tokens sampled by an engine of Decile; `rows` per batch, if not 0."""
     if rows and isinstance(sampler, TransformersSampler):
         sampler.limits.rows = rows
     settings = SamplingSettings(max_completion_length=tokens, seed=seed)
@@ -234,7 +234,7 @@ def static(sampler: TransformersSampler, tokens: int, requests: list[Request], s
 
 
 def static_batch(sampler: TransformersSampler, requests: list[Request], tokens: int) -> int:
-    """Tokens of one call to `generate`, each answer counted up to and with its end token."""
+    """Tokens of one call to `generate`, each answer counted up to and including its end token."""
     out = generated(sampler, requests, tokens)
     sampler.tokenizer.batch_decode(out, skip_special_tokens=True)
     ended = torch.isin(out, torch.tensor(sampler.eos, device=out.device)).int().cumsum(-1)
@@ -273,7 +273,7 @@ def rate(run: Run, requests: list[Request], repeat: int, clock: Callable[[], flo
 
 
 def description(sampler: TransformersSampler, requests: list[Request]) -> dict[str, Any]:
-    """What is measured."""
+    """The measured setting."""
     lengths, model = sampler.count_tokens(requests), sampler.model
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -286,7 +286,7 @@ def description(sampler: TransformersSampler, requests: list[Request]) -> dict[s
 
 
 def ratios(pairs: list[dict[str, float]]) -> dict[str, list[float]]:
-    """Tokens per second of each other run, divided by those of `generate` beside it."""
+    """Tokens per second of each other run, divided by those of its paired `generate`."""
     names = [name for name in pairs[0] if name != "generate"]
     return {name: [pair[name] / pair["generate"] for pair in pairs] for name in names}
 

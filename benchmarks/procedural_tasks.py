@@ -1,10 +1,10 @@
-"""The marker check over all data sets of reasoning_gym: a table, and an error below 100 that pass.
+"""The marker check of all data sets of reasoning_gym: a table; an error if fewer than 100 pass.
 
     python -m benchmarks.procedural_tasks [--items 20] [NAME …]
 
-Each data set gives a few training and test questions with its default configuration. Their gold
-answers must mark correct, altered ones wrong, and pathological ones must not stop the marker. The
-pools are drawn anew, in a cache folder of their own.
+Each data set gives a few training and test questions with its default configuration. Gold answers
+must be marked correct, altered ones wrong, and pathological ones must not stop the marker. The
+pools are drawn anew, in a separate cache folder.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def check(task: Task, name: str, prompts: Sequence[Prompt]) -> Row:
 
 
 def check_all(chosen: Sequence[str], items: int) -> Iterator[Row]:
-    """One row per data set that is not excluded, each with so many items."""
+    """One row per data set that is not excluded, each with `count` items."""
     weights = {name: 1 for name in chosen if name not in EXCLUDED}
     test = items // 5 * len(weights)
     options = {"train": items * len(weights) - test, "test": test}

@@ -1,8 +1,8 @@
-"""How much of a sampler's time is matrix products, and how long these take alone.
+"""The share of matrix products in a sampler's time, and how long these take alone.
 
 A model's linear layers need 2 floating point operations per weight and token. The roofline is the
-time that the same products take by themselves, at the shapes of the batches that were sampled:
-nothing that computes with these weights in this precision is faster.
+time that the same products take by themselves, at the shapes of the sampled batches: computing with
+these weights in this precision cannot be faster.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from orchestrator.sampling import decoding
 from orchestrator.sampling.transformers import TransformersSampler
 
-REPEATS = 3  # of the products at each shape: the fastest counts
+REPEATS = 3  # of the products at each shape; the fastest counts
 PARTS = ("linear layers", "attention", "token choice")
 
 
@@ -31,7 +31,7 @@ class Profile:
         self.shapes: Counter[tuple[int, int]] = Counter()
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, whose seconds count for a part."""
+        """The function; its seconds count for a part."""
 
         def call(*arguments: Any, **options: Any) -> Any:
             begin = self.clock()
@@ -44,7 +44,7 @@ class Profile:
 
     @contextmanager
     def measuring(self, sampler: TransformersSampler) -> Iterator[None]:
-        """Count what the sampler computes inside."""
+        """Count the sampler's computations inside."""
         attention = AttentionInterface()
         own = {name: attention[name] for name in ("sdpa", decoding.ATTENTION)}
         layers = linear_layers(sampler.model)
@@ -81,14 +81,14 @@ class Profile:
 
 
 def linear_layers(model: Any) -> list[Any]:
-    """The linear layers of a model, the output layer included."""
+    """The linear layers of a model, including the output layer."""
     return [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
 
 
 def operations(model: Any, shapes: Counter[tuple[int, int]]) -> float:
     """Floating point operations of the linear layers for forward passes of these shapes.
 
-    The output layer reads the last column alone.
+    The output layer only reads the last column.
     """
     head = model.get_output_embeddings()
     weights = sum(each.weight.numel() for each in linear_layers(model) if each is not head)
@@ -105,7 +105,7 @@ def roofline(model: Any, shapes: Counter[tuple[int, int]], clock: Callable[[], f
 
 @torch.no_grad()
 def _products(model: Any, rows: int, columns: int, clock: Callable[[], float]) -> float:
-    """Seconds of one pass: each layer's own weights, as they come from memory in a model, too."""
+    """Seconds of one pass with each layer's own weights, read from memory as in a model."""
     head = model.get_output_embeddings()
     layers = linear_layers(model)
     inputs = {

@@ -1,9 +1,9 @@
 """Rows per second and memory of a probe of a million prompts with a sampler that costs nothing.
 
-The engine is a stub named in YAML like a user's own, so the measurement covers Ray Data, marking,
-Parquet parts, compaction, the difficulty table and the subset. `decile probe` runs in a process of
-its own; its resident memory (of the driver, and of all processes together) is recorded every second
-and shown at tenths of the sampling.
+The engine is a stub named in YAML like a custom engine, so the measurement covers Ray Data,
+marking, Parquet parts, compaction, the difficulty table and the subset. `decile probe` runs in a
+separate process; its resident memory (of the driver, and of all processes together) is recorded
+every second and shown at tenths of the sampling.
 """
 
 import json
@@ -55,7 +55,7 @@ class StubSampler(Sampler):
 class MemorySample(NamedTuple):
     """Megabytes at one time: of the driver, and of the driver and all its child processes.
 
-    `own` is the driver's without pages of files and of Ray's object store, which it only maps.
+    `own` is the driver's without the pages of files and Ray's object store, which it only maps.
     """
 
     seconds: float

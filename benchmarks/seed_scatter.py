@@ -1,4 +1,4 @@
-"""Arms that scatter differently between training seeds: which interval, and what finds a collapse?
+"""Arms with unequal scatter between training seeds: which interval, and what finds a collapse?
 
 Arm b varies by 1 point of accuracy between seeds (standard deviation, normal). Arm a varies
 
@@ -17,7 +17,7 @@ each seed by Normal(0, 0.3). The methods, each at a level of 5 %:
 - bootstrap: percentiles, seeds and questions drawn with replacement.
 
 First table: the share of sweeps with equal means that report a difference (of arm a against arm b,
-and of two arms like a); where arm a collapses, the share of intervals that contain the true drop of
+and of two arms like a); if arm a collapses, the share of intervals that contain the true drop of
 its mean (for a permutation: of tests that do not reject it), and the share of sweeps that find it.
 Second table: two arms, one of which collapses in a third of its seeds. Each cell is tested against
 its base model (accuracy .33), as the report does, with Bonferroni's correction: the share of sweeps
@@ -61,7 +61,7 @@ def answers(
 
 
 def seed_accuracies(arm: str, seeds: int, rng: np.random.Generator) -> np.ndarray:
-    """Expected accuracy of each seed: around MEAN, less the drop of those that collapse."""
+    """Expected accuracy of each seed: around MEAN, minus the drop of collapsed seeds."""
     if arm == "heavy":
         return np.asarray(MEAN + SD * rng.standard_t(2.5, seeds))
     normal = MEAN + rng.normal(0, SD * (10 if arm == "10 times" else 1), seeds)
@@ -102,7 +102,7 @@ def labels(a: np.ndarray, b: np.ndarray) -> bool:
 
 @cache
 def _exchanges(seeds: int) -> np.ndarray:
-    """[exchanges, seeds]: the cells that count as arm a, as observed first."""
+    """[exchanges, seeds]: the cells that count as arm a; the observed ones come first."""
     if seeds <= 5:
         return np.array(list(combinations(range(2 * seeds), seeds)))
     order = np.tile(np.arange(2 * seeds), (2000, 1))
@@ -145,7 +145,7 @@ METHODS: dict[str, Test] = {
 def rejections(
     arm: str, seeds: int, count: int, items: int, samples: int
 ) -> dict[str, dict[str, float]]:
-    """What is counted -> method -> its share of the sweeps."""
+    """Counted event -> method -> its share of the sweeps."""
     rng = np.random.default_rng([ARMS.index(arm), seeds])
     drop = DROP * COLLAPSES.get(arm, 0.0)
     kinds = ["different", "both"] if arm != "equal" else ["different"]
@@ -171,7 +171,7 @@ def rejections(
 def named(
     collapsed_to: float | None, seeds: int, count: int, items: int, samples: int
 ) -> tuple[float, float]:
-    """Shares of sweeps of which a collapsed cell is named, and of collapsed cells that are.
+    """The shares of sweeps with a named collapsed cell, and of named cells among collapsed ones.
 
     Two arms; None: every cell has the accuracy of the base model, and counts as collapsed.
     """

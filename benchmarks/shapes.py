@@ -1,7 +1,7 @@
-"""Models with random weights in the shape of catalogued ones: nothing is downloaded.
+"""Models with random weights in the shape of catalog models: nothing is downloaded.
 
 `python -m benchmarks.shapes NAME FOLDER` saves one, with the tokenizer of the embedded model. Speed
-and memory do not depend on what a model generates, but on when a completion ends: `ends` sets that.
+and memory do not depend on the content of completions but on their length: `ends` sets that.
 """
 
 import argparse

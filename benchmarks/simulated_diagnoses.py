@@ -1,9 +1,9 @@
-"""`decile diagnose` on simulated runs, whole ones and such whose logs lack columns.
+"""`decile diagnose` on simulated runs, with complete logs and with logs that lack columns.
 
-`python -m benchmarks.simulated_diagnoses kinds` prints a row per kind: what is found in healthy and
+`python -m benchmarks.simulated_diagnoses kinds` prints a row per kind: the findings in healthy and
 in broken runs. `… formats` writes healthy runs as every trainer does. `… lacking` leaves every
-column and metric out of the broken runs in every format, one at a time and all at once: what was
-found must then be found still, or be unknown. With `--pairs`, every two of them, too.
+column and metric out of the broken runs in every format, one at a time and all at once: a finding
+must then still be found, or be unknown. `--pairs` also leaves out every two of them.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from benchmarks.simulated_runs import BROKEN, HEALTHY, Kind, run_of
 
 RUNS, BROKEN_RUNS = 25, 8  # of a healthy and of a broken kind
 NOTHING: Without = frozenset()
-# Kinds whose runs are not of one length, or are appended to a table.
+# Kinds whose runs differ in length, or are appended to a table.
 OF_TABLES = ("resumed, overlapping", "resumed, counting from 1", "adapter lost, counting from 1")
 
 
@@ -31,7 +31,7 @@ def diagnosed(
 ) -> tuple[Counter[str], set[str]]:
     """The findings of a run, problems with "!", and the checks that were not made.
 
-    Raises decile.UserError for a log that is refused.
+    Raises decile.UserError for a rejected log.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = WRITERS[layout](Path(folder) / "run", *run_of(kind, seed), without)
@@ -39,7 +39,7 @@ def diagnosed(
 
 
 def found_in(log: Path) -> tuple[Counter[str], set[str]]:
-    """As `diagnosed`, of a log."""
+    """As `diagnosed`, for a log."""
     values = decile.diagnose(log).to_dict()[0]
     codes = Counter(f"{each['code']}{'!' * each['bad']}" for each in values["findings"])
     return codes, {*values["unchecked"]} - {code.rstrip("!") for code in codes}
@@ -52,17 +52,17 @@ def content_of(log: Path) -> str:
 
 
 def layout_of(kind: Kind, seed: int) -> str:
-    """The format that shows what is wrong with a kind."""
+    """The format that shows the problem of a kind."""
     return kind.layout or ("verl" if run_of(kind, seed)[1] else "table")
 
 
 def is_false(kind: Kind, codes: Counter[str]) -> bool:
-    """Whether a problem is found that is not the kind's."""
+    """Whether a problem is found that the kind does not have."""
     return any(code[-1] == "!" and code[:-1] not in kind.codes for code in codes)
 
 
 def is_named(kind: Kind, codes: Counter[str]) -> bool:
-    """Whether one of the kind's findings is there."""
+    """Whether one of the kind's findings is found."""
     return any(code.rstrip("!") in kind.codes for code in codes)
 
 
@@ -120,7 +120,7 @@ def formats(only: str, first: int) -> list[dict[str, Any]]:
 
 
 def verdicts(kind: Kind, seed: int, layout: str, most: int) -> Iterator[tuple[Without, str]]:
-    """What becomes of a finding without up to `most` columns or metrics, and without all."""
+    """The result of a finding without up to `most` columns or metrics, and without all."""
     run, contents = run_of(kind, seed), set[str]()
     some = (names for size in range(most + 1) for names in combinations(OPTIONAL, size))
     for without in map(frozenset, (*some, OPTIONAL)):
@@ -139,7 +139,7 @@ def verdicts(kind: Kind, seed: int, layout: str, most: int) -> Iterator[tuple[Wi
 
 
 def lacking(only: str, first: int, layouts: Sequence[str], most: int) -> list[dict[str, Any]]:
-    """Print a row per format: what becomes of findings whose log lacks something."""
+    """Print a row per format: the results of findings if the log lacks columns or metrics."""
     print("| format | logs | named | unknown | refused | passed as fine |")
     print("|---|---|---|---|---|---|")
     measured = []
@@ -169,8 +169,8 @@ def main() -> None:
     parser.add_argument("table", choices=["kinds", "formats", "lacking"])
     parser.add_argument("--only", default="", metavar="TEXT", help="kinds whose name has this text")
     parser.add_argument("--format", nargs="*", default=[*WRITERS], choices=[*WRITERS])
-    parser.add_argument("--seed", type=int, default=1000, help="the first one")
-    parser.add_argument("--pairs", action="store_true", help="leave out every two columns, too")
+    parser.add_argument("--seed", type=int, default=1000, help="the first seed")
+    parser.add_argument("--pairs", action="store_true", help="also leave out every two columns")
     add_json(parser)
     arguments = parser.parse_args()
     if arguments.table == "kinds":

@@ -1,8 +1,8 @@
 """Simulated runs as files of trainers, with every column and metric, or without some of them.
 
 A writer gets a folder, the rows of completions and the metrics by update, and returns the path for
-`decile diagnose`. `without` names columns of rows and metrics that are left out, where a format has
-them; OPTIONAL are all that can be. Fields are those of the trainers' source (see
+`decile diagnose`. `without` names columns of rows and metrics that are left out if a format has
+them; OPTIONAL lists all that can be left out. Fields are those of the trainers' source (see
 tests/pure/evaluation/test_run_logs.py).
 """
 
@@ -37,14 +37,14 @@ def of_updates(rows: list[Row]) -> list[tuple[int, list[Row]]]:
 
 
 def without_columns(row: Row, without: Without) -> Row:
-    """A row as a table has it."""
+    """A row as in a table."""
     text = {"completion": f"so \\boxed{{{row['answer']}}}"} if "text" not in without else {}
     own = {name: row[name] for name in row if name not in {"answer", *without}}
     return own | text
 
 
 def metrics_of(rows: list[Row], series: Series, without: Without, verl: bool) -> list[Row]:
-    """A row of metrics per update, under the names of TRL or verl: those of rewards, and others."""
+    """A row of metrics per update, under the names of TRL or verl: rewards and others."""
     lines = []
     for update, own in of_updates(rows):
         rewards = np.array([row["reward"] for row in own])
@@ -92,12 +92,12 @@ def write_by_file(lines: Mapping[Path, list[Row]]) -> None:
 
 
 def write_table(folder: Path, rows: list[Row], series: Series, without: Without) -> Path:
-    """A table of JSON lines, which holds no metrics."""
+    """A table of JSON lines, without metrics."""
     return write_json_lines(folder / "log.jsonl", (without_columns(r, without) for r in rows))
 
 
 def write_csv(folder: Path, rows: list[Row], series: Series, without: Without) -> Path:
-    """A table of texts in other spellings: 1.0 as update, yes and no, nan for an unknown format."""
+    """A table of texts in other spellings: 1.0 as update, yes and no, nan for unknown formats."""
     folder.mkdir(parents=True)
     own = [without_columns(row, without) | {"update": float(row["update"])} for row in rows]
     for row in own:
@@ -154,7 +154,7 @@ def write_trl(folder: Path, rows: list[Row], series: Series, without: Without) -
 
 
 def write_trl_state(folder: Path, rows: list[Row], series: Series, without: Without) -> Path:
-    """trainer_state.json alone, as TRL up to 0.27 writes it."""
+    """Only trainer_state.json, as written by TRL up to 0.27."""
     folder.mkdir(parents=True)
     history = metrics_of(rows, series, without, verl=False)
     if not any("loss" in line or len(line) > 1 for line in history):

@@ -1,9 +1,9 @@
 """Logs of simulated GRPO runs, healthy and broken, as trainers write them.
 
-A prompt is solved with a chance whose logit is the skill of the update less the prompt's
-difficulty. The skill is a curve over the run with fluctuations between updates that last
-(autoregressive). A completion gives the gold answer if it is correct, else a common wrong one.
-`simulated_logs` writes the runs as trainers do, and `simulated_diagnoses` counts what is found.
+A prompt is solved with a probability whose logit is the skill of the update minus the prompt's
+difficulty. The skill is a curve over the run with autoregressive fluctuations between updates. A
+completion gives the gold answer if it is correct, else a common wrong one. `simulated_logs` writes
+the runs as trainers do, and `simulated_diagnoses` counts the findings.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,9 +18,12 @@ Curve = Callable[[Floats], Floats]  # of the share of updates done, 0 to 1
 Rng = np.random.Generator
 Scores = Callable[[npt.NDArray[np.bool_], float, Rng], Floats]  # correct, share done -> rewards
 Row = dict[str, Any]
-Answer = Callable[[Row, float, Rng], str]  # row, share done -> what its completion answers
+Answer = Callable[[Row, float, Rng], str]  # row, share done -> the answer of its completion
 
-LASTS, SCATTER = 0.9, 0.05  # of the fluctuations of skill: share that stays, sd of an update's own
+LASTS, SCATTER = (
+    0.9,
+    0.05,
+)  # of the fluctuations of skill: share that stays, sd of an update's own
 
 
 def learns(done: Floats) -> Floats:
@@ -39,7 +42,7 @@ def right_or_wrong(correct: npt.NDArray[np.bool_], done: float, rng: Rng) -> Flo
 
 
 def own_answer(row: Row, done: float, rng: Rng) -> str:
-    """The gold answer, or a wrong one, of which five are common."""
+    """The gold answer, or one of five common wrong ones."""
     return row["gold"] if row["correct"] else str(int(row["gold"]) + int(rng.integers(1, 6)))
 
 
@@ -52,9 +55,9 @@ class World:
     last visit, and new ones). start: pass rate of the middle prompt; spread: sd of difficulty,
     logits. passes: over the pool; it sets the pool's size. tokens, cut: mean length and share at
     the limit, by update. metrics: name of Decile -> values by update, of (skill, rng). resumed: "",
-    "overlap" or "restart". golds: gold answers, of which each prompt has one; 0: one of its own.
-    behind: updates between the weights that wrote completions and the trainer's. change: of all
-    rows.
+    "overlap" or "restart". golds: the number of different gold answers; 0: each prompt has its own.
+    behind: updates between the weights that wrote completions and the trainer's. change: a change
+    of all rows.
     """
 
     updates: int = 40
@@ -79,9 +82,9 @@ class World:
 class Kind(NamedTuple):
     """A kind of run, `world` of a random generator.
 
-    codes: those of `decile diagnose` that name what is wrong with it; of a healthy kind, those that
-    are true of it all the same. layout: the format that shows it; "": a table, or verl where the
-    run has metrics.
+    codes: the codes of `decile diagnose` that name its problem; for a healthy kind, codes that are
+    true nevertheless. layout: the format that shows it; "": a table, or verl if the run has
+    metrics.
     """
 
     name: str
@@ -92,7 +95,7 @@ class Kind(NamedTuple):
 
 
 def difficulties(world: World, rng: Rng) -> Floats:
-    """Of the prompts of the pool, in logits."""
+    """The difficulties of the prompts of the pool, in logits."""
     pool = max(1, round(world.updates * world.draws / world.passes))
     own = rng.normal(0, world.spread, pool)
     if world.order == "sources":
@@ -156,10 +159,10 @@ def rows_of(world: World, seed: int) -> tuple[list[dict[str, Any]], Floats]:
 
 
 def interrupted(world: World, rows: list[dict[str, Any]], rng: Rng) -> list[dict[str, Any]]:
-    """The rows as a resumed run has appended them.
+    """The rows as appended by a resumed run.
 
-    overlap: what followed the last checkpoint stands there twice, the first time from another
-    sampling; restart: the second part counts its updates from 1.
+    overlap: rows after the last checkpoint occur twice, the first time from a different sampling;
+    restart: the second part counts its updates from 1.
     """
     end = int(rng.integers(world.updates // 3, 2 * world.updates // 3))
     first = [row for row in rows if row["update"] <= end]
@@ -208,7 +211,7 @@ USUAL = {
 }
 
 
-# ---- what is wrong
+# ---- problems
 
 
 def back_from(at: float) -> Curve:
@@ -252,7 +255,7 @@ def lost(rng: Rng) -> World:
 
 
 def nans(rng: Rng) -> Callable[[Floats, Rng], Floats]:
-    """A gradient that is no number, once."""
+    """A gradient that is once not a number."""
     at = int(rng.integers(40))
     return lambda skill, rng: np.where(np.arange(len(skill)) == at, np.nan, 0.3)
 
@@ -263,12 +266,12 @@ def flipped(share: float) -> Scores:
 
 
 def hacked(correct: npt.NDArray[np.bool_], done: float, rng: Rng) -> Floats:
-    """Another reward, which grows, is had without right answers."""
+    """A different, growing reward can be earned without right answers."""
     return correct + (rng.random(len(correct)) < done)
 
 
 def shifted(correct: npt.NDArray[np.bool_], done: float, rng: Rng) -> Floats:
-    """Rewards stand with other completions than their own."""
+    """Rewards are paired with the wrong completions."""
     return rng.permutation(correct).astype(float)
 
 
@@ -293,12 +296,12 @@ def constant_in_a(row: Row, done: float, rng: Rng) -> str:
 
 
 def two_prompts(rows: list[Row], rng: Rng) -> list[Row]:
-    """The groups of the trainer hold half of the completions of each of two prompts."""
+    """Each group of the trainer has half of the completions of two prompts."""
     return [row | {"group": f"g{i // 16}-{i % 2}"} for i, row in enumerate(rows)]
 
 
 def other_golds(rows: list[Row], rng: Rng) -> list[Row]:
-    """Gold answers stand with other completions."""
+    """Gold answers are paired with the wrong completions."""
     golds = rng.permutation([row["gold"] for row in rows]).tolist()
     return [row | {"gold": gold} for row, gold in zip(rows, golds, strict=True)]
 
@@ -331,7 +334,7 @@ def unweighted(rows: list[Row], rng: Rng) -> list[Row]:
 
 
 def other_forms(rows: list[Row], rng: Rng) -> list[Row]:
-    """The marker reads `10`, and not `10.0`, as which a tenth of the wrong answers are written."""
+    """The marker reads `10`, but not `10.0`; a tenth of the wrong answers are written that way."""
     return [
         row | ({"answer": f"{row['gold']}.0"} if not row["correct"] and rng.random() < 0.1 else {})
         for row in rows

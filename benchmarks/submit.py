@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def copy_project(project: Path) -> Path:
-    """Write what a user would submit: the packages, and a file with one small probe."""
+    """Write a user's job: the packages, and a file with one small probe."""
     for package in PACKAGES:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, project / package, ignore=ignore)

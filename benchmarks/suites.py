@@ -2,9 +2,9 @@
 
 Each file PROJECT.jsonl of a folder holds the cases of one project: `gold`, `completion`, `expected`
 (true or false), and `bare` (whether the completion is the answer alone, which is put into a box).
-Prints for each project and checker the number of cases and of agreements, the wrong answers that
-are accepted, the right ones that are refused, and the marks per second of CPU; math-verify's too,
-where it is installed. Suites contradict each other: no checker agrees with all of them.
+Prints for each project and checker the number of cases and of agreements, the accepted wrong
+answers, the rejected right ones, and the marks per second of CPU; also for math-verify, if it is
+installed. Suites contradict each other: no checker agrees with all of them.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """With how many cases a checker agrees, and how it differs from the others."""
+    """The number of cases with which a checker agrees, and its kinds of disagreement."""
 
     agree: int
     wrong_accepted: int
@@ -39,7 +39,7 @@ def main() -> None:
     """Measure and print a table."""
     parser = benchmark_parser("suites", __doc__)
     parser.add_argument("folder", type=Path, help="a folder of PROJECT.jsonl")
-    parser.add_argument("--bare", action="store_true", help="bare answers alone")
+    parser.add_argument("--bare", action="store_true", help="only bare answers")
     options = parser.parse_args()
     checkers: dict[str, Callable[[Case], bool]] = {"Decile": decile_checker()}
     if importlib.util.find_spec("math_verify"):
@@ -83,7 +83,7 @@ def measure(cases: Sequence[Case], checker: Callable[[Case], bool]) -> Counts:
 
 
 def decile_checker() -> Callable[[Case], bool]:
-    """The expression marker, as `task: file` has it."""
+    """The expression marker, as in `task: file`."""
     task = QuestionFile(path="none", marker="expression")
 
     def check(case: Case) -> bool:

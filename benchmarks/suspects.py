@@ -1,10 +1,11 @@
-"""Which planted wrong golds the samples of a probe give away: precision and recall by K and share.
+"""Which planted wrong golds the samples of a probe reveal: precision and recall by K and share.
 
-Reads the probes of an experiment with `label_noise`. A gold is disputed where at least this share
-of those of its prompt's first K completions that have an answer agree on another one, no fewer than
-three. A planted error that no completion contradicts cannot be found; an answer that a model often
-gets wrong looks like one. Expected: the precision that Decile expects without knowing the planted
-ones. The last column says whether disputed golds are suspected, so that policies leave them out.
+Reads the probes of an experiment with `label_noise`. A gold is disputed if, among its prompt's
+first K completions, at least three agree on a different answer, and these are at least this share
+of the completions with an answer. A planted error that no completion contradicts cannot be found;
+an answer that a model often gets wrong looks like one. Expected: the precision that Decile expects
+without knowing the planted errors. The last column shows whether disputed golds are suspected, so
+that policies leave them out.
 """
 
 from pathlib import Path

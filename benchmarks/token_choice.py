@@ -1,9 +1,9 @@
 """CPU time of choosing a token, as a share of a step of a model with that vocabulary.
 
-Compared in alternating runs of one thread: `orchestrator.sampling.token_choice`, and a float64 sum
-over the whole vocabulary after the library's own top-k and top-p, which was used before. A step
-reads one token for each of --rows rows, with 64 tokens in the cache; its logits are random, of a
-spread that gives a peaked distribution as a language model's.
+Compares, in alternating runs of one thread, `orchestrator.sampling.token_choice` and its
+predecessor, a float64 sum over the whole vocabulary after the library's own top-k and top-p. A step
+reads one token for each of --rows rows, with 64 tokens in the cache. Its logits are random, with a
+spread that gives a peaked distribution like a language model's.
 """
 
 import time

@@ -1,6 +1,6 @@
 """One process of `benchmarks.update`: trains a few updates, and writes their seconds and memory.
 
-It trains a cell of an experiments file, as Decile does or as a plain TRL script does.
+It trains a cell of an experiments file, as Decile or as a plain TRL script would.
 """
 
 import argparse
@@ -38,7 +38,7 @@ PATIENCE = 300.0  # seconds to wait for the other processes to load
 
 
 def main() -> None:
-    """Train, and write what was measured."""
+    """Train, and write the measurements."""
     parser = benchmark_parser("training_process", __doc__)
     parser.add_argument("kind", choices=["cell", "bare"])
     parser.add_argument("--file", type=Path, required=True, help="experiments file with one cell")
@@ -48,7 +48,7 @@ def main() -> None:
     )
     parser.add_argument("--processes", type=int, default=1, help="processes that start together")
     parser.add_argument("--experiment", default="update", help="its name in the file")
-    parser.add_argument("--cell", type=int, default=0, help="which of its cells")
+    parser.add_argument("--cell", type=int, default=0, help="the number of the cell")
     parser.add_argument("--storage", help="where the subset of the cell is stored")
     parser.add_argument("--updates", type=int, help="instead of the cell's grpo.max_steps")
     parser.add_argument("--live", action="store_true", help="rewards alternate: no group is dead")
@@ -62,9 +62,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Median seconds by part over the counted updates, and the memory in GiB.
 
     Memory is None on a CPU; `rss_gib` is the peak of the process. `allocated_gib` and
-    `reserved_gib` are PyTorch's peaks of this process, `rollout_gib` and `update_gib` what was
-    allocated at the peaks of the two phases, and `device_gib` is what all processes on the GPU
-    occupy at the end, contexts included.
+    `reserved_gib` are PyTorch's peaks of this process, `rollout_gib` and `update_gib` the allocated
+    memory at the peaks of the two phases. `device_gib` is the memory of all processes on the GPU at
+    the end, including contexts.
     """
     torch.set_num_threads(1)
     plan = make_plan(load_config(arguments.file), arguments.experiment)
@@ -98,7 +98,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "memory": clock.memory(),
         "rss_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB,
         "estimate_gib": estimate(plan, cell, trainer.processing_class),
-        # Smaller than the batch where a generation ran out of memory; a plain script would fail.
+        # Smaller than the batch if a generation ran out of memory; a plain script would fail.
         "max_batch": min(getattr(trainer, "max_batch", 2**31), clock.rows),
     }
 
@@ -111,9 +111,9 @@ def make_trainer(
     folder: Path,
     history: History | None,
 ) -> Any:
-    """The trainer of the cell, or that of a plain script with the same settings.
+    """The trainer of the cell, or of a plain script with the same settings.
 
-    `history`: what is known of the prompts, for a cell that chooses them or divides its rollouts.
+    `history`: the known data of the prompts, for a cell that chooses them or divides its rollouts.
     """
     pool = plan.pool(cell.probe)
     if kind == "cell":

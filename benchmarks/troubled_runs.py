@@ -1,9 +1,9 @@
-"""`decile diagnose` on GRPO runs: some healthy, others with a trouble built in.
+"""`decile diagnose` on GRPO runs: some healthy, others with a built-in problem.
 
 `python -m benchmarks.troubled_runs train --out FOLDER` trains runs of plain TRL (about half a
-minute each on one core), `… diagnose --out FOLDER` prints what is found in each. Nothing of Decile
-takes part in the training but the tasks' prompts and markers.
-`python -m benchmarks.simulated_diagnoses` needs no training.
+minute each on one core), `… diagnose --out FOLDER` prints the findings of each. The training uses
+only the tasks' prompts and markers of Decile. `python -m benchmarks.simulated_diagnoses` needs no
+training.
 """
 
 import multiprocessing
@@ -26,13 +26,13 @@ from tasks import Task, get_task
 
 UPDATES = 30
 FRESH_AFTER = 18  # updates until a resumed run forgets its adapter
-DONE = "completed"  # a file that says so
+DONE = "completed"  # the file that marks a finished run
 
 
 class Run(NamedTuple):
-    """One run: its task and model, changed GRPO settings, and which trouble it has.
+    """One run: its task and model, changed GRPO settings, and its problem.
 
-    `expected`: codes of `decile diagnose`, one of which names the trouble; none: it is healthy.
+    `expected`: codes of `decile diagnose`, one of which names the problem; empty: it is healthy.
     """
 
     name: str
@@ -57,7 +57,7 @@ _TROUBLES: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
 
 
 def runs() -> list[Run]:
-    """Eight healthy runs, and one of each trouble per task."""
+    """Eight healthy runs, and one run per problem and task."""
     healthy = [Run(f"healthy-{task}-{s}", task, m, s) for task, m in _TASKS for s in range(4)]
     troubled = [
         Run(f"{trouble.replace(' ', '-')}-{task}", task, model, 0, trouble, expected, grpo)
@@ -68,7 +68,7 @@ def runs() -> list[Run]:
 
 
 def wrong(gold: str) -> str:
-    """Another answer: a number that is larger by 5, or the next letter."""
+    """A wrong answer: a number that is larger by 5, or the next letter."""
     return f"({chr(ord(gold[1]) + 1)})" if gold.startswith("(") else str(int(gold) + 5)
 
 
@@ -76,7 +76,7 @@ def prompts_of(run: Run, task: Task) -> list[dict[str, Any]]:
     """80 prompts of the training pool, messages and answers."""
     rng = random.Random(run.seed)
     pool = sorted(task.train(), key=lambda prompt: prompt.prompt_id)
-    if run.task == "plus_minus":  # where nothing is subtracted, the model has nothing to learn
+    if run.task == "plus_minus":  # without subtractions, the model has nothing to learn
         pool = [prompt for prompt in pool if prompt.tier != "0"]
     chosen = rng.sample(pool, 80)
     if run.trouble == "tiny subset":
@@ -93,7 +93,7 @@ def prompts_of(run: Run, task: Task) -> list[dict[str, Any]]:
 
 
 def rewards_of(run: Run, task: Task) -> list[Callable[..., list[float]]]:
-    """The reward functions: correctness, and with the trouble "length" one that pays for length."""
+    """The reward functions: correctness, and for the problem "length" one that rewards length."""
 
     def correct(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
         texts = [message[0]["content"] for message in completions]
@@ -115,7 +115,7 @@ def train(run: Run, folder: Path) -> None:
         set_seed(run.seed)
         trainer = trainer_of(run, task, folder, steps)
         last = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
-        if last:  # what a script does that loads the trainer's state and not the adapter
+        if last:  # as a script that loads the trainer's state but not the adapter
             fresh_adapter(trainer, last[-1])
         trainer.train(resume_from_checkpoint=str(last[-1]) if last else None)
         trainer.save_state()
@@ -123,7 +123,7 @@ def train(run: Run, folder: Path) -> None:
 
 
 def fresh_adapter(trainer: GRPOTrainer, checkpoint: Path) -> None:
-    """Replace the adapter and the optimizer's state of a checkpoint by those of a new run."""
+    """Replace the adapter and the optimizer's state of a checkpoint with those of a new run."""
     trainer.model.save_pretrained(str(checkpoint))
     (checkpoint / "optimizer.pt").unlink()
 
@@ -163,7 +163,7 @@ def trainer_of(run: Run, task: Task, folder: Path, steps: int) -> GRPOTrainer:
 
 
 def train_all(out: Path, only: str) -> None:
-    """Train what is missing, each run in a process of its own."""
+    """Train missing runs, each in its own process."""
     for run in runs():
         folder = out / run.name
         if (folder / DONE).exists() or only not in run.name:
@@ -176,7 +176,7 @@ def train_all(out: Path, only: str) -> None:
 
 
 def diagnose_all(out: Path) -> dict[str, Any]:
-    """Print the findings of each run; returns them, and how many troubles are named rightly."""
+    """Print the findings of each run; returns them, and how many problems are named correctly."""
     codes: dict[str, list[str]] = {}
     named, alarms, healthy, troubled = 0, 0, 0, 0
     for run in runs():
@@ -197,7 +197,7 @@ def diagnose_all(out: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train, or diagnose what is trained."""
+    """Train, or diagnose trained runs."""
     parser = benchmark_parser("troubled_runs", __doc__)
     parser.add_argument("step", choices=["train", "diagnose"])
     parser.add_argument("--out", type=Path, required=True, help="folder of the trained runs")

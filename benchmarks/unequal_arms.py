@@ -1,23 +1,23 @@
-"""Arms that do not differ, of cells with unequal samples, costs or budgets.
+"""Arms that do not differ, with unequal samples, costs or budgets of their cells.
 
 200 questions have pass rates Beta(.3, .6) before training. On the logit scale, each training seed
 moves all questions by 2 points of accuracy (standard deviation) and each one by Normal(0, .3).
 Errors are the shares of pairs of arms with p <= .05; biases are mean differences in points.
 
-pass@k: k; samples of each arm; the share of them without a score, at random. A question with fewer
-than k is left out of its run.
+pass@k: k; samples of each arm; the share of samples without a score, at random. A question with
+fewer than k scored samples is left out of its run.
 
-per cost: gains of 20 points, 2 points standard deviation between seeds; whether the costs of both
-arms vary, or of the first one only, around the same mean; their coefficient of variation; 1 where a
-cell's gain is in proportion to its cost, 0 where it is unrelated. First the mean of the cells' own
+per cost: gains of 20 points, with a standard deviation of 2 points between seeds; whether the costs
+of both arms, or only of the first one, vary around the same mean; their coefficient of variation; 1
+if a cell's gain is proportional to its cost, 0 if unrelated. First the mean of the cells' own
 ratios, then mean gain by mean cost (`per_cost`). Covered: how often the interval of the first arm
 contains its true mean gain by its mean cost.
 
-budgets: the cost of an update of the second arm, of the first one's 1; updates from one evaluation
-to the next; τ; questions; points between seeds. Accuracy grows with cost alone, by
-rise (1 − exp(−cost/τ)) logits, 20 points with a cost of 100, which is all that the first arm spends
-in its 100 updates. Both are read at the same cost: first at the last evaluation within it, then as
-cells are read (`at_budget`).
+budgets: the cost of an update of the second arm, relative to the first one's; updates between
+evaluations; τ; questions; points between seeds. Accuracy grows with cost alone, by rise (1 −
+exp(−cost/τ)) logits, 20 points with a cost of 100, the total cost of the first arm's 100 updates.
+Both are read at the same cost: first at the last evaluation within it, then as for cells
+(`at_budget`).
 """
 
 import time
@@ -116,7 +116,7 @@ def cost_errors(
 
 
 def rise_of(tau: float) -> float:
-    """The logits of an endless training that gains GAIN with a cost of 100."""
+    """The logits of an endless training that gains GAIN at a cost of 100."""
     rates = rates_of(20_000, np.random.default_rng(1))
 
     def gain(logits: float) -> float:
@@ -131,7 +131,7 @@ def last(curve: Curve, cost: np.ndarray, budget: float) -> np.ndarray:
 
 
 def between(curve: Curve, cost: np.ndarray, budget: float) -> np.ndarray:
-    """The values at a budget, as cells are read."""
+    """The values at a budget, as for cells."""
     point = at_budget(dict.fromkeys(curve, 0.0), cost, budget)
     return np.asarray((1 - point.share) * curve[point.update] + point.share * curve[point.later])
 

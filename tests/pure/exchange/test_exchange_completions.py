@@ -98,8 +98,8 @@ def test_an_answer_column_that_changes_with_the_completion_is_refused(tmp_path: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"completion": 7}, "completion holds int: "),
-        ({"completions": ["a", 7]}, "completions holds list of int, str: "),
+        ({"completion": 7}, "completion has int: "),
+        ({"completions": ["a", 7]}, "completions has list of int, str: "),
         ({"truncated": "maybe"}, "truncated is 'maybe': "),
         ({"truncated": 2}, "truncated is 2: "),
         ({"truncated": [True, True]}, "truncated has 2 entries for 1 "),

@@ -234,7 +234,7 @@ def test_rollouts_of_verl_are_read() -> None:
         "Our\nuser names?": ["correct"],
     }
     assert noted(probe, f"^3 {SYSTEM}") and noted(probe, f"^2 {INSTRUCTIONS}")
-    assert noted(probe, "^1 prompt .*chat template") and noted(probe, "cut off")
+    assert noted(probe, "^1 prompt .*chat template") and noted(probe, "truncated: they count as")
     assert noted(probe, "agree on 5 of 6")
 
 
@@ -248,7 +248,7 @@ def test_rollouts_of_other_steps_turns_and_types_are_named(tmp_path: Path) -> No
     assert noted(probe, f"^4 {TURNS}") and noted(probe, "rollouts of 2 training steps")
     assert noted(probe, "agree on 0 of 2")
     file.write_text("\n" + json.dumps(row | {"output": ["a"]}))
-    with pytest.raises(TaskError, match=r"rollouts\.jsonl:2: output is \['a'\]: expected a text"):
+    with pytest.raises(TaskError, match=r"rollouts\.jsonl:2: output is \['a'\]: expected text"):
         import_probe(file, None, TASK)
 
 

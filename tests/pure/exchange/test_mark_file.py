@@ -53,7 +53,7 @@ def test_parquet_is_read_too(tmp_path: Path) -> None:
     [
         ([{"completion": "x"}], "in.jsonl:1 has no column 'answer'"),
         ([{"answer": "1"}], ":1 has no completion"),
-        ([{"answer": "1", "completions": ["a", 2]}], ":1: completions holds list of int, str"),
+        ([{"answer": "1", "completions": ["a", 2]}], ":1: completions has list of int, str"),
         (
             [{"answer": "1", "completions": ["a", "b"], "truncated": [True]}],
             ":1: truncated has 1 entry for 2",
@@ -72,7 +72,7 @@ def test_invalid_input_is_named_and_nothing_is_written(
 
 def test_episodes_are_not_marked_from_a_file(tmp_path: Path) -> None:
     source = written(tmp_path, [{"answer": "1", "completion": "x"}])
-    with pytest.raises(TaskError, match="number_guess:NumberGuess, which a file"):
+    with pytest.raises(TaskError, match="number_guess:NumberGuess, which is not in a file"):
         mark_file("number_guess", {}, source, tmp_path / "out.jsonl")
 
 

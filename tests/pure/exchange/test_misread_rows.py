@@ -76,7 +76,7 @@ def test_a_column_with_another_role_is_no_answer(tmp_path: Path, name: str) -> N
 def test_gold_answers_that_disagree_are_noted(tmp_path: Path) -> None:
     said = [f"The answer is {n + 2}" for n in range(N)]
     file = lines(tmp_path, answer=said, ground_truth=GOLDS, completion=said)
-    assert noted(import_probe(file, None, TASK), f"{N} of {N} rows .*'ground_truth'.*line 1")
+    assert noted(import_probe(file, None, TASK), f"'ground_truth' .* {N} of {N} rows .*line 1")
     notes: list[str] = []
     mark_file("file", {"marker": "number"}, file, tmp_path / "m.jsonl", 1, notes=notes)
     assert any("'ground_truth'" in note and "in.jsonl:1" in note for note in notes)
@@ -148,7 +148,7 @@ def test_repeated_questions_of_a_pool_are_counted(tmp_path: Path) -> None:
     rows = [{"question": text, "answer": n + 1} for n, text in enumerate(QUESTIONS)]
     probe = imported(tmp_path, [*rows, rows[0], rows[1] | {"answer": 7}], TASK)
     assert noted(probe, f"^1 row dropped: duplicate prompt.*line {N + 1}")
-    assert noted(probe, f"^1 question is repeated with another answer.*line {N + 2}")
+    assert noted(probe, f"^1 question is repeated with different answers.*line {N + 2}")
     assert probe.read.used == len(probe.prompts) == N + 1
 
 

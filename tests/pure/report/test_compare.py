@@ -235,7 +235,7 @@ def test_dumps_of_verl_are_read(tmp_path: Path) -> None:
     text = refused({"a": tmp_path / "a.jsonl", "b": minus}, metric="score")
     assert "c.jsonl:1: score is -1, outside [0, 1]" in text
     steps = written(tmp_path, [{**x, "step": n} for n, x in enumerate(lines)], "d.jsonl")
-    assert "holds steps 0, 1, 2" in refused({"a": tmp_path / "a.jsonl", "b": steps})
+    assert "has steps 0, 1, 2" in refused({"a": tmp_path / "a.jsonl", "b": steps})
 
 
 def test_tables_of_every_kind_have_the_same_comparison(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_arguments_become_arms(tmp_path: Path) -> None:
         "x=y": [str(tmp_path / "x=y.jsonl")],
     }
     assert list(parse_arms(["a/r.csv", "b/r.csv"])) == ["a/r.csv", "b/r.csv"]
-    with pytest.raises(UserError, match="an arm r is there already"):
+    with pytest.raises(UserError, match="there already is an arm r"):
         parse_arms(["a/r.csv", "r=b.csv"])
     for bad in (["=x"], ["a="], ["a.csv", "a.csv"]):
         with pytest.raises(UserError, match="write"):
