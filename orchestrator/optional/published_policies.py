@@ -155,9 +155,10 @@ class E2h(TierPolicy):
     Its levels are labels of the data; here they are quantiles of the probe.
 
     Options:
-        schedule: `cosine` (the default) or `gaussian`. mu_exp, sigma: the parameters of `gaussian`
-        (0.5, 0.5). min_prob: with `gaussian`, every tier has at least the probability 2/(K·(K + 1))
-        (true). tiers: the number of tiers of equal size by pass rate (4).
+        schedule: `cosine` (the default) or `gaussian`.
+        mu_exp, sigma: the parameters of `gaussian` (0.5, 0.5).
+        min_prob: with `gaussian`, every tier has at least the probability 2/(K·(K + 1)) (true).
+        tiers: the number of tiers of equal size by pass rate (4).
     """
 
     name: ClassVar[str] = "e2h"
@@ -204,9 +205,10 @@ class Sec(TierPolicy):
     not change.
 
     Options:
-        tau: the temperature (1). lr: the learning rate of Q (0.1). normalized: whether advantages
-        are divided by the group's standard deviation (false). tiers: the number of tiers of equal
-        size by pass rate (4).
+        tau: the temperature (1).
+        lr: the learning rate of Q (0.1).
+        normalized: whether advantages are divided by the group's standard deviation (false).
+        tiers: the number of tiers of equal size by pass rate (4).
     """
 
     name: ClassVar[str] = "sec"
