@@ -1,1 +1,1 @@
-"""Code of the user's own: where it is found, what it registers, and how its errors are named."""
+"""The user's own code: how it is imported and registered, and how its errors are reported."""

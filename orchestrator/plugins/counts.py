@@ -7,12 +7,12 @@ _PLURAL = re.compile(r"((?:[a-z]+ )?[a-z]+?)s( with [a-z]+)?(?: (are|have|were|d
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """`1 seed`, `2 seeds`; `plural`, where it is another than the noun with an s."""
+    """`1 seed`, `2 seeds`; `plural` is for nouns with an irregular plural."""
     return f"{number:,} {noun_for(number, noun, plural)}"
 
 
 def noun_for(number: int, noun: str, plural: str = "") -> str:
-    """The noun alone, in the form that a number needs."""
+    """The noun alone, in the form for a number."""
     return noun if number == 1 else plural or f"{noun}s"
 
 

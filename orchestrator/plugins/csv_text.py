@@ -1,6 +1,6 @@
-"""CSV that spreadsheets show and do not run.
+"""CSV that spreadsheets display without running formulas.
 
-A cell that begins like a formula gets an apostrophe, which readers of Decile remove.
+A cell that begins like a formula gets an apostrophe, which Decile's readers remove.
 """
 
 import csv
@@ -19,9 +19,9 @@ def csv_text(
     *,
     as_typed: Collection[str] = (),
 ) -> str:
-    """The header and rows as CSV; the columns `as_typed` are not made text."""
+    """The header and rows as CSV; the columns `as_typed` are not escaped."""
     out = io.StringIO()
-    writer = csv.writer(out)  # whose line ends make it quote a lone carriage return
+    writer = csv.writer(out)  # its line ends make it quote a lone carriage return
     writer.writerow(map(shown_as_text, names))
     writer.writerows(
         [v if name in as_typed else shown_as_text(v) for name, v in zip(names, row, strict=True)]
@@ -31,7 +31,7 @@ def csv_text(
 
 
 def shown_as_text(value: Any) -> Any:
-    """A text that a spreadsheet would run, with an apostrophe before it; anything else as it is."""
+    """A text that a spreadsheet would run, with an apostrophe before it; other values unchanged."""
     is_formula = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
     return f"'{value}" if is_formula else value
 

@@ -1,8 +1,8 @@
-"""Limits on servers that answer slowly, or without an end.
+"""Limits on servers that answer slowly or endlessly.
 
-The timeout of a socket starts again with each byte, so a server that sends one now and then is
-waited for without an end. docs/running.md names the limits, and
-tests/real/test_deadlines.py tries every client of a network with such servers.
+The timeout of a socket restarts with each byte, so that a server that occasionally sends one is
+waited for endlessly. docs/running.md lists the limits, and tests/real/test_deadlines.py tests every
+network client with such servers.
 """
 
 import ctypes
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_REPLY = 64 << 20  # bytes of a reply that is kept in memory
-abandoned = threading.Event()  # set once a late action may still run
+abandoned = threading.Event()  # set once a late action may still be running
 
 
 class EndlessReply(ConnectionError):
-    """A server sends more than any reply has."""
+    """A server sends more than the largest possible reply."""
 
 
 def within(
     seconds: float, action: Callable[[], T], advances: Callable[[], bool] = lambda: False
 ) -> T:
-    """What `action` returns or raises. Raises TimeoutError where it takes longer.
+    """The result of `action`. Raises TimeoutError if it takes longer.
 
-    It may take as long again whenever `advances` is true. The action runs in a thread of its own. A
-    late one is abandoned: its thread ends at its next Python instruction, or, inside a library's
-    C++ code, with the process.
+    The time starts again whenever `advances` is true. The action runs in its own thread. A late
+    action is abandoned: its thread ends at its next Python instruction, or with the process while
+    inside a library's C++ code.
     """
     result: Future[T] = Future()
 
     def run() -> None:
-        with suppress(SystemExit):  # raised here below, wherever the action is
+        with suppress(SystemExit):  # raised below, at any point of the action
             try:
                 result.set_result(action())
             except BaseException as error:  # noqa: BLE001 (raised by the caller)
@@ -66,7 +66,7 @@ def limit_body(
     most: int = MAX_REPLY,
     received: Callable[[int], None] = lambda size: None,
 ) -> None:
-    """Let a response of httpx raise EndlessReply beyond `most` bytes: a hook of its clients.
+    """Make a response of httpx raise EndlessReply beyond `most` bytes; a hook for its clients.
 
     `received` is called with the size of each part, and with 0 at the end.
     """

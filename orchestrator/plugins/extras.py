@@ -1,23 +1,23 @@
-"""Which extra of Decile brings a library that is not installed."""
+"""The extra of Decile that installs a missing library."""
 
 import re
 from importlib.metadata import PackageNotFoundError, requires
 
-_MODULES = {"scikit-learn": "sklearn"}  # distributions whose module has another name
+_MODULES = {"scikit-learn": "sklearn"}  # distributions with a different module name
 _REQUIREMENT = re.compile(r"([\w.-]+).*;.*extra == ['\"]([\w-]+)['\"]")
 
 
 def missing_library(error: BaseException, *, own_trainer: bool = False) -> str:
-    """What to install where an import failed because a library of an extra is absent; else "".
+    """What to install if an import failed because a library of an extra is missing; else "".
 
-    The libraries of the extra trl are a part of sweep: only a user's own trainer needs no more.
+    The extra trl is part of sweep, and sufficient only for a user's own trainer.
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     module = error.name.partition(".")[0]
     try:
         requirements = requires("decile") or []
-    except PackageNotFoundError:  # source without an installation
+    except PackageNotFoundError:  # source that is not installed
         return ""
     for requirement in requirements:
         match = _REQUIREMENT.match(requirement)

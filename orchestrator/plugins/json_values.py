@@ -1,4 +1,4 @@
-"""Values as JSON has them."""
+"""Python values as JSON values."""
 
 import math
 from collections.abc import Mapping

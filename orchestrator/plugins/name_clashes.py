@@ -1,4 +1,4 @@
-"""Which module of the user to rename, where its name keeps another one from being imported."""
+"""Advice on user modules with names that prevent other imports."""
 
 import os
 import sys
@@ -11,10 +11,10 @@ from orchestrator.plugins.project_modules import PACKAGES, project_folders
 
 
 def name_clash(error: BaseException, target: str = "") -> str:
-    """Which module of the user to rename, where an import failed because of its name; else "".
+    """Which user module to rename if an import failed because of its name; else "".
 
-    Another module of that name was imported in its place, or it in place of a library. `target`:
-    the reference that was to be imported.
+    A different module of that name was imported instead, or it was imported instead of a library.
+    target: the reference to import.
     """
     names = [target.partition(":")[0].partition(".")[0]] if target else []
     cause: BaseException | None = error
@@ -44,7 +44,7 @@ def _holds(module: Path, file: str) -> bool:
 
 
 def _replaced_library(folders: Sequence[str]) -> str:
-    """A module of these folders that was imported in place of a library, as advice; else ""."""
+    """Advice on a module of these folders that was imported instead of a library; else ""."""
     real = {os.path.realpath(folder) for folder in folders}
     others = [folder for folder in sys.path if os.path.realpath(folder) not in real]
     for name, module in list(sys.modules.items()):

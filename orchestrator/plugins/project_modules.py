@@ -1,8 +1,8 @@
-"""Where modules are imported from: Decile's own packages, then libraries, the user's folder last.
+"""The import order: Decile's own packages, then libraries, then the user's folder.
 
-A user's folder may hold modules named like a package of Decile (`tasks.py`), a standard module
-(`statistics.py`) or an optional library (a folder `vllm` or `wandb`). None of them may replace the
-real one, and still `package.module:attribute` finds the user's module.
+A user's folder may have modules with the name of a package of Decile (`tasks.py`), a standard
+module (`statistics.py`) or an optional library (a folder `vllm` or `wandb`). They must not replace
+the real ones, but `package.module:attribute` must still find the user's module.
 """
 
 import inspect
@@ -15,16 +15,16 @@ from types import ModuleType
 
 PACKAGES = ("decile", "orchestrator", "tasks", "policies", "cluster")
 _IMPORT_SYSTEM = ("importlib", "_frozen_importlib")
-# Ray imports the modules of what a driver pickled for its workers.
+# Ray's unpickling imports the modules of objects that a driver sends to its workers.
 _UNPICKLERS = ("ray._private.serialization", "ray._private.function_manager")
-# After a folder in the list that Ray puts first on every worker's path: no such folder exists, so
-# that nothing is imported from it before Decile is, not even by Ray's own actors.
+# A suffix for folders that Ray puts first on every worker's path. Such a folder does not exist, so
+# that nothing is imported from it before Decile, not even by Ray's own actors.
 PROJECT_MARK = f"{os.sep}.decile-project"
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class _OwnPackages:
-    """Finds Decile's packages beside this one, whatever comes first on sys.path."""
+    """Finds Decile's packages beside this one, regardless of the order of sys.path."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -35,8 +35,8 @@ class _OwnPackages:
 class _ProjectModules:
     """Finds the user's modules: for references, unpickled values and the user's other modules.
 
-    For libraries they do not exist: many look for optional libraries by name, and take any folder
-    of that name for an installation.
+    Libraries cannot find them, because many look for optional libraries by name and mistake any
+    folder of that name for an installation.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class _ProjectModules:
         return spec
 
     def _is_wanted(self) -> bool:
-        """Whether EntryPoint.load, Ray's unpickling or a module found here imports."""
+        """Whether the import is from EntryPoint.load, Ray's unpickling or a module found here."""
         frame = inspect.currentframe()
         while frame is not None:
             module = str(frame.f_globals.get("__name__"))
@@ -72,14 +72,14 @@ _OWN, _PROJECT = _OwnPackages(), _ProjectModules()
 def pin_own_packages() -> None:
     """Import Decile's packages from this installation; in a Ray worker, also put the user's last.
 
-    Called when `orchestrator` is imported, hence before any other package of Decile. Raises
-    ImportError where a script or notebook has imported a module of the same name before.
+    It runs when `orchestrator` is imported, before any other package of Decile. Raises ImportError
+    if a script or notebook has already imported a module of the same name.
     """
     for name in PACKAGES:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parents[1] != ROOT:
             raise ImportError(
-                f"{name} is {file}, and Decile has a package of that name: "
+                f"{name} is {file}, but Decile has a package of that name: "
                 "import decile first, or rename that file"
             )
     if _OWN not in sys.meta_path:
@@ -100,7 +100,7 @@ def add_project(folders: Iterable[str]) -> None:
 
 
 def project_folders() -> list[str]:
-    """The folders of `add_project`, in the order in which they are searched."""
+    """The folders of `add_project`, in search order."""
     return list(_PROJECT.folders)
 
 

@@ -20,9 +20,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
 class Registry:
     """The plugins of one kind.
 
-    kind: how messages name one. group: of the entry points under which packages install them.
-    builtin: references `package.module:attribute` by name. form: what to write for a reference.
-    refused: raised for a name that finds nothing.
+    kind: their name in messages. group: the entry points of packages that install them. builtin:
+    references `package.module:attribute` by name. form: what to write for a reference. refused:
+    raised for an unknown name.
     """
 
     kind: str
@@ -32,11 +32,11 @@ class Registry:
     refused: type[Exception]
 
     def names(self) -> list[str]:
-        """Those built in, then those installed, sorted."""
+        """Built-in names, then installed ones, each sorted."""
         return [*self.builtin, *sorted(entry_points(group=self.group).names - self.builtin.keys())]
 
     def reference(self, name: str) -> str:
-        """The `package.module:attribute` of a name; a reference names itself."""
+        """The `package.module:attribute` of a name; references are returned unchanged."""
         target = name if ":" in name else self.builtin.get(name)
         if target is None:
             installed = list(entry_points(group=self.group, name=name))

@@ -1,4 +1,4 @@
-"""How many rows a command read, left out and wrote, as every command states it."""
+"""The numbers of rows that a command read, left out and wrote."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,10 +8,10 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class RowCounts:
-    """The rows of an input, and what became of them.
+    """Counts of the rows of an input.
 
-    left_out: why rows are not used -> how many of them. written: the rows of the output, of which
-    one row of the input may give several; None where no rows are written.
+    left_out: reason -> number of unused rows. written: the rows of the output, which may have
+    several for one row of the input; None if rows are not written.
     """
 
     read: int
@@ -20,7 +20,7 @@ class RowCounts:
 
     @classmethod
     def sum(cls, parts: Iterable["RowCounts"]) -> Self:
-        """The rows of several inputs together, of which none is written."""
+        """The total of several inputs without written rows."""
         read, left_out = 0, Counter[str]()
         for part in parts:
             read += part.read

@@ -1,15 +1,15 @@
-"""Shares of a whole as counts, once or again and again."""
+"""Shares of a whole as counts, once or repeatedly."""
 
 from copy import deepcopy
 
 import numpy as np
 import numpy.typing as npt
 
-SLACK = 0.005  # by which shares may miss the sum 1: three are written as 0.333
+SLACK = 0.005  # allowed difference of shares from the sum 1, such as for three of 0.333
 
 
 def largest_remainder(exact: npt.ArrayLike, size: int) -> list[int]:
-    """Counts that sum to `size`, from `exact` ones: largest remainder method, ties in order."""
+    """Counts that sum to `size`, from exact values: largest remainder method, ties in order."""
     rounded = np.round(np.asarray(exact, dtype=float), 9)
     counts = np.floor(rounded).astype(int)
     most = np.argsort(counts - rounded, kind="stable")
@@ -18,9 +18,9 @@ def largest_remainder(exact: npt.ArrayLike, size: int) -> list[int]:
 
 
 def rounded_at_random(exact: npt.ArrayLike, size: int, rng: np.random.Generator) -> list[int]:
-    """Counts that sum to `size`, from `exact` ones that do, each rounded down or up.
+    """Counts that sum to `size`, from exact values with this sum, each rounded down or up.
 
-    Each is its exact value on average (systematic sampling of the remainders, with one draw).
+    Each equals its exact value on average (systematic sampling of the remainders, with one draw).
     """
     rounded = np.round(np.asarray(exact, dtype=float), 9)
     counts = np.floor(rounded).astype(int)
@@ -31,19 +31,19 @@ def rounded_at_random(exact: npt.ArrayLike, size: int, rng: np.random.Generator)
 
 
 class Places:
-    """Places that are given to some shares one after another, in one order for one run.
+    """Assigns places to shares one after another, in one order per run.
 
-    The quota method (Balinski and Young, Fair Representation, 1982): of those that have fewer
-    places than are due, the one whose next place is due first has it. With shares that stay the
-    same, each has what is due of all places given, rounded down or up, at any time; largest
-    remainders of each update by itself would round the same shares up for ever.
+    The quota method (Balinski and Young, Fair Representation, 1982): among the shares with fewer
+    places than due, the next place goes to the one with the earliest due place. With constant
+    shares, each always has its due number of places, rounded down or up. Largest remainders of each
+    update alone would round the same shares up forever.
     """
 
     def __init__(self, count: int) -> None:
         self._due, self._given = np.zeros(count), np.zeros(count, dtype=int)
 
     def give(self, shares: npt.NDArray[np.float64], places: int) -> npt.NDArray[np.int64]:
-        """How many of the next places each has [count]; `shares` [count] are not all 0."""
+        """The numbers of the next places per share [count]; `shares` [count] are not all 0."""
         before = self._given.copy()
         step = shares / shares.sum()
         positive = step > 0
@@ -53,11 +53,11 @@ class Places:
             with np.errstate(divide="ignore", invalid="ignore"):
                 wait = np.where(positive & (ahead < 0), ((ahead + 1) / step).round(6), np.inf)
             first = int(np.argmin(wait))
-            if wait[first] == np.inf:  # where shares change, those with one may all be ahead
+            if wait[first] == np.inf:  # if shares change, all positive ones may be ahead
                 first = int(np.argmin(np.where(positive, ahead, np.inf)))
             self._given[first] += 1
         return self._given - before
 
     def next(self, shares: npt.NDArray[np.float64], places: int) -> list[int]:
-        """What `give` would return, without giving them."""
+        """The result of `give`, without assigning the places."""
         return [int(count) for count in deepcopy(self).give(shares, places)]

@@ -1,8 +1,8 @@
-"""Where every random number comes from: a stream for each use, seed, update, and so on.
+"""The source of all random numbers: a stream for each use, seed, update, and so on.
 
-Two uses never share a stream: a policy's luck would otherwise be that of its gate, and the prompts
-of one policy those that another one prefers. No other module makes a generator, but for PyTorch's,
-which TRL seeds with the cell's seed, and those of users' environments in processes of their own.
+Two uses never share a stream. Otherwise a policy's draws would be correlated with those of its
+gate, or with another policy's. No other module creates generators, except PyTorch's, which TRL
+seeds with the cell's seed, and those of users' environments in their own processes.
 """
 
 import hashlib
@@ -12,21 +12,22 @@ from typing import Any
 
 import numpy as np
 
-# Uses whose streams follow from the numbers alone and these further ones, since stored subsets and
-# cells rest on them. Seeds are below 2³², updates count from 1: none is the start of another.
+# Uses with streams that depend only on the numbers and these further ones, because stored subsets
+# and cells depend on them. Seeds are below 2³² and updates count from 1, so no key is a prefix of
+# another.
 FROM_NUMBERS: dict[str, tuple[int, ...]] = {
     "ties": (),  # seed
     "update": (),  # seed, update, prompts drawn for it so far
     "refresh": tuple(b"refresh"),  # seed
 }
-LIMIT = 2**32  # SeedSequence divides larger numbers into several
+LIMIT = 2**32  # SeedSequence splits larger numbers
 
 
 def generator(use: str, *keys: int | str) -> np.random.Generator:
-    """The generator of a use, such as "gaussian", and of its seed and whatever else sets it apart.
+    """The generator of a use, such as "gaussian", with its seed and further distinguishing keys.
 
-    Equal arguments give equal streams, others independent ones. The first number is the seed; none
-    is negative.
+    Equal arguments give equal streams, different ones independent streams. The first number is the
+    seed; numbers are not negative.
     """
     numbers = [key for key in keys if isinstance(key, int)]
     if use in FROM_NUMBERS and max(numbers) < LIMIT:
@@ -37,27 +38,27 @@ def generator(use: str, *keys: int | str) -> np.random.Generator:
 
 
 def labels_of(rng: np.random.Generator) -> np.random.Generator:
-    """The generator of the labels that a policy is shown: one for all policies of a seed."""
+    """The generator for the labels that a policy sees: the same for all policies of a seed."""
     root: Any = rng.bit_generator.seed_seq
     return np.random.default_rng(np.random.SeedSequence(root.entropy, spawn_key=(0,)))
 
 
 def text_random(*keys: int | str) -> random.Random:
-    """The generator of a task's prompts, of its name and whatever else sets it apart."""
+    """The generator for a task's prompts, from its name and further distinguishing keys."""
     return random.Random("/".join(map(str, keys)))
 
 
 def stream_key(*keys: int | str) -> int:
-    """A number of 128 bits for the tokens of one completion: of seed, prompt_id and sample.
+    """A number of 128 bits for the tokens of one completion, from seed, prompt_id and sample.
 
-    The coin of the reward `random` is the last bit of it, which tells nothing of the tokens.
+    Its last bit is the coin of the reward `random`, which is independent of the tokens.
     """
     digest = hashlib.sha256("\x1f".join(map(str, keys)).encode()).digest()
     return int.from_bytes(digest[:16], "little")
 
 
 def raw_bits(key: int, length: int) -> np.ndarray:
-    """`length` numbers of 64 bits that depend on the key alone; more of them start with these.
+    """`length` numbers of 64 bits that depend only on the key; longer results start with these.
 
     Counter-based: NumPy promises that raw bits are stable, but not its floats.
     """

@@ -1,4 +1,4 @@
-"""Names the place where a user's own code failed, so that their error is one line."""
+"""Locates failures in a user's own code, so that errors are one line."""
 
 import inspect
 import os
@@ -20,12 +20,12 @@ _LIBRARIES = (join(sysconfig.get_path("stdlib"), ""), *_INSTALLED)
 
 
 def place_of(error: BaseException) -> str:
-    """`file:line` of the user's innermost line on the way to the error; "" where there is none.
+    """`file:line` of the user's innermost line in the traceback; "" if there is none.
 
-    A plugin that is installed among the libraries counts as the user's where no other file does.
+    A plugin that is installed among the libraries counts as the user's if no other file does.
     """
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    # A path that is not absolute is of a compiled library, or of no file.
+    # A relative path belongs to a compiled library, or is not a file.
     theirs = [(file, n) for file, n in frames if isabs(file) and not file.startswith(_OURS)]
     own = [place for place in theirs if not place[0].startswith(_LIBRARIES)]
     installed = [place for place in theirs if place[0].startswith(_INSTALLED)]
@@ -37,7 +37,7 @@ def describe(error: BaseException) -> str:
     """The error in one line, with its place in the user's code."""
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001 of a class of the user's
+    except Exception:  # noqa: BLE001 of a user's class
         message = "its message cannot be read"
     text = " ".join(f"{type(error).__name__}: {message}".split())
     text = text if len(text) <= LENGTH else f"{text[:LENGTH]}…"
@@ -49,16 +49,16 @@ def is_own(plugin: Any) -> bool:
     """Whether a class, a function (with options bound) or an object's class is Decile's own."""
     plugin = plugin.func if isinstance(plugin, partial) else plugin
     if not (inspect.isclass(plugin) or inspect.isroutine(plugin)):
-        plugin = type(plugin)  # an object may compute any attribute, and fail
+        plugin = type(plugin)  # an object may compute attributes, and fail
     return str(plugin.__module__).partition(".")[0] in PACKAGES
 
 
 _leave = os._exit
-_calling = threading.local()  # pid: of the process in which this thread calls a user's code
+_calling = threading.local()  # pid: of the process, while this thread calls a user's code
 
 
 def _exit(status: int) -> None:
-    """As `os._exit`, but an error where a user's code calls it: it would end the command."""
+    """Like `os._exit`, but raises if a user's code calls it, since it would end the command."""
     if getattr(_calling, "pid", None) == os.getpid():
         raise SystemExit(f"os._exit({status})")
     _leave(status)
@@ -66,7 +66,7 @@ def _exit(status: int) -> None:
 
 @contextmanager
 def _one_process() -> Iterator[None]:
-    """A user's code inside this block neither ends this process nor goes on in a fork of it."""
+    """Prevent a user's code in this block from ending this process or continuing in a fork."""
     pid, before = os.getpid(), getattr(_calling, "pid", None)
     os._exit, _calling.pid = _exit, pid  # type: ignore[assignment]
     try:
@@ -79,9 +79,9 @@ def _one_process() -> Iterator[None]:
 
 @contextmanager
 def user_errors(what: str, refused: type[Exception], plugin: object = None) -> Iterator[None]:
-    """Turn what a user's code raises into a `refused` that says `what` raised it, and where.
+    """Turn exceptions of a user's code into `refused`, with `what` raised it, and the place.
 
-    Where the `plugin` is Decile's own, it is a bug of ours and keeps its traceback.
+    If the `plugin` is Decile's own, the exception is a bug and keeps its traceback.
     """
     try:
         with _one_process():

@@ -126,7 +126,7 @@ def _as_samples(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
     """Columns of a part; an optional one that it lacks is null. Raises ValueError."""
     schema = file.schema_arrow.remove_metadata()
     if not completed(schema.empty_table(), SAMPLES).schema.equals(SAMPLES):
-        raise ValueError("has another schema")
+        raise ValueError("has a different schema")
     known = file.read(columns=[name for name in columns if name in schema.names])
     own = pa.schema([SAMPLES.field(name) for name in columns])
     return completed(known.replace_schema_metadata(None), own).select(columns)

@@ -1,4 +1,4 @@
-"""The addresses of storages: folders of this machine, and those of another one by their scheme."""
+"""The addresses of storages: local folders, and remote ones by their scheme."""
 
 import re
 
@@ -7,19 +7,19 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):[/\\]")
 
 
 def scheme_of(address: str) -> str:
-    """The scheme of an address, in lower case; "" for a path. `s3:/x` and `C:/x` have one, too."""
+    """The scheme of an address in lower case; "" for a path. `s3:/x` and `C:/x` also have one."""
     match = _SCHEME.match(address)
     return match[1].lower() if match else ""
 
 
 def why_no_storage(address: str) -> str:
-    """What is wrong with the form of an address, and what to write instead; "" if nothing is."""
+    """The problem with the form of an address, and what to write instead; "" if there is none."""
     scheme = scheme_of(address)
     usual = "write a folder, s3://… or gs://…"
     if not scheme or (scheme in SCHEMES and address.lower().startswith(f"{scheme}://")):
         return ""
     if len(scheme) == 1:
-        return f"a path of Windows, which this system does not have: {usual}"
+        return f"a Windows path, but this is not Windows: {usual}"
     if scheme == "file":
         return f"write the path alone, or file://{address.partition(':')[2]}"
     if scheme in SCHEMES:

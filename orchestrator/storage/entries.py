@@ -1,4 +1,4 @@
-"""What a local folder holds, and what of it is ignored."""
+"""The content of a local folder, and which entries are ignored."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ class Entry(NamedTuple):
 
 
 def local_entries(folder: str, *, recursive: bool = False) -> Iterator[Entry]:
-    """What a local folder contains, by its path from there; nothing if it does not exist.
+    """The content of a local folder, by relative path; empty if it does not exist.
 
     Raises NotADirectoryError for a file.
     """
@@ -49,7 +49,7 @@ def local_entries(folder: str, *, recursive: bool = False) -> Iterator[Entry]:
 
 
 def is_regular(file: str | Path) -> bool:
-    """Whether a local path is that of a regular file, and of no link to one."""
+    """Whether a local path is a regular file, not a link to one."""
     try:
         return stat.S_ISREG(os.lstat(file).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -57,7 +57,7 @@ def is_regular(file: str | Path) -> bool:
 
 
 def open_regular(file: str) -> BinaryIO:
-    """Open a regular file for reading. Raises OSError if it does not exist or is none."""
+    """Open a regular file for reading. Raises OSError if it does not exist or is not regular."""
     if not is_regular(file):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
     return open(file, "rb")

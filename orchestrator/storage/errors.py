@@ -1,4 +1,4 @@
-"""The error that every command turns into one message and exit code 2."""
+"""Errors that every command turns into one message and exit code 2."""
 
 import re
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ MAX_WORD = 200  # characters; a path may be long
 
 
 class UserError(PlainError):
-    """Invalid input: the message says what is wrong, where, and what to write instead.
+    """Invalid input: the message states what is wrong, where, and what to write instead.
 
-    `code` names the kind of mistake for programs, where it has one.
+    code: the kind of mistake for programs, if it has one.
     """
 
     def __init__(self, message: str, code: str = "") -> None:
@@ -26,21 +26,21 @@ class UserError(PlainError):
 
 
 def shortened(value: Any, limit: int = 80) -> str:
-    """The value as Python writes it, cut at `limit` characters, for error messages."""
+    """The repr of a value, cut at `limit` characters, for error messages."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def one_line(message: str) -> str:
-    """The message as one printable line; words that are too long to read are cut."""
+    """The message as one printable line; very long words are cut."""
     text = printable(" ".join(message.split()))
-    # What closes a quoted value stays: it separates the value from the remedy.
+    # Closing quotes stay, because they separate the value from the remedy.
     return re.sub(rf"(\S{{{MAX_WORD}}})\S+?(['\")]{{0,3}}[:;,.]?)(?!\S)", r"\1…\2", text)
 
 
 @contextmanager
 def naming(file: str | Path) -> Iterator[None]:
-    """Add the name of an open file to errors of reading, writing or locking it, which have none."""
+    """Add the name of an open file to errors of reading, writing or locking it, which lack it."""
     try:
         yield
     except OSError as error:
@@ -50,4 +50,4 @@ def naming(file: str | Path) -> Iterator[None]:
 
 
 class StoreError(PlainError, ValueError):
-    """The storage cannot be used; the message says what to write instead."""
+    """The storage cannot be used; the message states what to write instead."""

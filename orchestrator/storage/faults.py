@@ -1,4 +1,4 @@
-"""Unexpected errors as one sentence, with the traceback in a log file that the sentence names."""
+"""Unexpected errors as one sentence, which has the path of a log file with the traceback."""
 
 import errno
 import importlib
@@ -24,13 +24,13 @@ _REMEDIES = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of ulimit -n"),
     **dict.fromkeys((errno.ENOMEM, errno.EAGAIN), _MEMORY),
 }
-# How errors without a number say that no memory, address space or thread is left.
+# Messages of errors without a number about missing memory, address space or threads.
 _NO_MEMORY = re.compile(
     "MemoryError|can't start new thread|can't allocate memory|failed to map seg"
 )
 _DIED = re.compile("(actor|worker) died unexpectedly|worker process has died")  # Ray's words
 _STORE_FULL = re.compile("local object store is full")  # Ray's words
-_MODULE = re.compile(r"^(\w+\.)+(?=\w+: )")  # of an error's class
+_MODULE = re.compile(r"^(\w+\.)+(?=\w+: )")  # module of an error's class
 REASON_LENGTH = 300
 
 
@@ -44,9 +44,9 @@ def fault_text(error: BaseException, store: Store | None = None) -> str:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """The first error of a chain, also across Ray's processes; or one that says all itself.
+    """The first error of a chain, also across Ray's processes, or a self-contained one.
 
-    An error of a remote function has its own cause as an attribute.
+    An error of a remote function has its cause as an attribute.
     """
     seen: set[int] = set()
     while id(error) not in seen and not isinstance(error, PlainError):
@@ -66,11 +66,11 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno:
         number, file = error.errno, error.filename2 or error.filename  # a rename has two
         own = error.strerror
-    else:  # Tune has only the text of an error
+    else:  # Tune only has the text of an error
         match = re.match(r"\w*Error: \[Errno (\d+)\] (.*?)(?:: (?:'.+' -> )?'(.+)')?$", lines[-1])
         number, own, file = (int(match[1]), match[2], match[3]) if match else (0, "", None)
     if number:
-        # Where an error has no name of a file, its own text may: pyarrow's do.
+        # An error without a file name may have it in its text, as in pyarrow.
         problem = own if own and not file else os.strerror(number)
         if number in FULL:
             problem = "no space left on the device"
@@ -80,7 +80,7 @@ def _sentence(error: BaseException) -> str:
     if _STORE_FULL.search(str(error)):
         problem = f"Ray's object store is full, and so is the disk that it spills to{place}"
         return f"{problem}: free some space below TMPDIR, then rerun the same command to resume"
-    # The text of an error of another process is its traceback, which ends with the error.
+    # The text of an error from another process is its traceback, which ends with the error.
     reason = lines[-1] if len(lines) > 1 else f"{type(error).__name__}: {lines[0]}"
     died = low_memory(str(error))
     if not died and _DIED.search(str(error)):
@@ -92,7 +92,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _plain_text(text: str) -> str:
-    """The message of a PlainError of another process, by the last line of its traceback."""
+    """The message of a PlainError of another process, from the last line of its traceback."""
     *_, last = text.strip().splitlines() or [""]
     name, _, message = last.partition(": ")
     module, _, kind = name.rpartition(".")
@@ -106,7 +106,7 @@ def _plain_text(text: str) -> str:
 
 
 def remote_fault(text: str, store: Store) -> str:
-    """One sentence of a trial's failure; a longer text goes to a log file.
+    """One sentence on a trial's failure; longer texts go to a log file.
 
     Ray puts the process and the node at the top of a traceback, and the error on its last line.
     """
@@ -128,7 +128,7 @@ def remote_fault(text: str, store: Store) -> str:
 
 
 def write_log(text: str, store: Store | None = None) -> str:
-    """Write a log file and return its path: in the store, or else in the folder of TMPDIR.
+    """Write a log file and return its path, in the store or else in the folder of TMPDIR.
 
     Returns an empty string if neither can be written.
     """

@@ -1,7 +1,7 @@
-"""What identifies a local model or file: hashes of its content, each computed once.
+"""The identity of a local model or file: hashes of its content, each computed once.
 
-Weights are gigabytes, and every command needs their hashes. So the hash of a file is kept in the
-user's cache folder, with the numbers by which the file system shows that the file has changed.
+Weights are gigabytes, and every command needs their hashes. The hash of a file is therefore kept in
+the user's cache folder, with the file system's numbers that show changes of the file.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from orchestrator.storage import user_cache
 from tasks.sources.user_files import sha256_of
 
 NAME = "hashes.json"
-SETTLED_NS = 2 * 10**9  # a file that was changed later may change again within the same time stamp
+SETTLED_NS = 2 * 10**9  # a file with a later change may change again within the same time stamp
 
 
 def folder_identity(folder: Path) -> str:
@@ -33,7 +33,7 @@ def file_identity(file: Path) -> str:
 
 
 def content_hashes(files: Sequence[Path]) -> list[str]:
-    """SHA-256 of the content of each file, of an unchanged one as computed before."""
+    """SHA-256 of the content of each file, cached for unchanged files."""
     known, hashes, new = user_cache.read(NAME), [], False
     for file in map(Path.absolute, files):
         settled = time.time_ns() - SETTLED_NS
@@ -52,6 +52,6 @@ def content_hashes(files: Sequence[Path]) -> list[str]:
 
 
 def _numbers(file: Path) -> list[int]:
-    """They change with the content: the time of the last change of the inode cannot be set."""
+    """Numbers that change with the content: the inode's change time cannot be set by programs."""
     stat = file.stat()
     return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

@@ -1,12 +1,12 @@
 """One driver per experiment of a storage: a lease that the driver holds while it works.
 
-In a folder the lease is a lock on a file, which the kernel releases when its holder dies. An object
-store has no locks, and pyarrow writes no object conditionally (no `If-None-Match`). There, every
-driver that wants the lease writes a claim of its own, then lists the claims, and withdraws its own
-if another one is current. Of two drivers, the one that lists last sees the other's claim, because
-stores list what was written before; so no two can both find themselves alone. A claim is current
-while it is renewed: its age is the difference of two times of the store, its own and that of the
-claim which was just written.
+In a folder, the lease is a lock on a file, which the kernel releases when its holder dies. An
+object store has no locks, and pyarrow cannot write objects conditionally (no `If-None-Match`).
+There, every driver that wants the lease writes its own claim, then lists all claims, and withdraws
+its own if another one is current. Of two drivers, the one that lists last sees the other's claim,
+because stores list everything written before. So two drivers cannot both obtain the lease. A claim
+is current while it is renewed. Its age is the difference between two times of the store: of the
+claim, and of the claim that was just written.
 """
 
 import fcntl
@@ -33,17 +33,17 @@ from orchestrator.storage.store import Store, moved
 
 TERM_SECONDS = 60.0  # after which a claim that was not renewed is void
 RENEWAL_SECONDS = 15.0
-LOOK_SECONDS = 1.0  # between two looks whether a folder is where it was
+LOOK_SECONDS = 1.0  # between two checks that a folder was not moved
 WAIT_SECONDS = 2.0  # between two attempts of a waiting driver
-MAX_BYTES = 4096  # of what names a driver
+MAX_BYTES = 4096  # of a driver's description
 MAX_PROCESS = 2**31 - 1
-ATTEMPTS = 4  # of two drivers that start at once, each may see the other's claim
+ATTEMPTS = 4  # two drivers that start at once may each see the other's claim
 
 Say = Callable[[str], None]
 
 
 class Driver(TypedDict, total=False):
-    """A driver, as its lease names it. ids: where its process id holds; held: it has the lease."""
+    """A driver, as in its lease. ids: the scope of its process id; held: it has the lease."""
 
     host: str
     pid: int
@@ -53,14 +53,14 @@ class Driver(TypedDict, total=False):
 
 
 class LeaseHeld(PlainError, RuntimeError):
-    """Another driver runs the experiment; the message says which one."""
+    """Another driver is running the experiment; the message identifies it."""
 
 
 @contextmanager
 def driver_lease(store: Store, experiment: str, say: Say, *, wait: bool = False) -> Iterator[None]:
     """Hold the lease of an experiment. Raises LeaseHeld if another driver holds it.
 
-    With `wait`, says who holds it, and waits.
+    With `wait`, reports who holds it, and waits.
     """
     lease = FolderLease(store, experiment) if store.local else ObjectLease(store, experiment)
     announced = ""
@@ -90,7 +90,7 @@ def _this_driver() -> Driver:
 
 
 def _pid_space() -> str:
-    """Names the boot and the container within which a process id means the same process."""
+    """An id of the boot and the container, within which process ids are unique."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}:{os.stat('/proc/self/ns/pid').st_ino}"
@@ -98,10 +98,10 @@ def _pid_space() -> str:
 
 
 def _read_driver(data: bytes) -> Driver:
-    """What `_this_driver` of another process has written; nothing where it cannot be read."""
+    """The driver that another process wrote; empty if it cannot be read."""
     try:
         values = json.loads(data)
-    except (ValueError, RecursionError):  # torn, or written by something else
+    except (ValueError, RecursionError):  # incomplete, or written by something else
         return {}
     kinds, items = Driver.__annotations__, values.items() if isinstance(values, dict) else ()
     return cast(Driver, {name: each for name, each in items if type(each) is kinds.get(name)})
@@ -116,10 +116,10 @@ def _is_dead(holder: Driver) -> bool:
 
 
 class FolderLease:
-    """A locked file in a folder; it names the holder.
+    """A locked file in a folder; its content describes the holder.
 
-    A file that was renamed or deleted with its storage stays locked, so the holder also looks
-    whether the file under that name is the one that it has locked.
+    A file that was renamed or deleted with its storage stays locked, so the holder also checks that
+    the file of that name is the locked one.
     """
 
     def __init__(self, store: Store, experiment: str) -> None:
@@ -135,7 +135,7 @@ class FolderLease:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                time.sleep(0.1)  # the holder writes its name right after it has locked the file
+                time.sleep(0.1)  # the holder writes its description right after locking the file
                 holder = _read_driver(os.read(descriptor, MAX_BYTES))
                 os.close(descriptor)
                 return holder
@@ -147,7 +147,7 @@ class FolderLease:
         return None
 
     def check(self) -> None:
-        """Raise StoreError where the storage is no longer in its place."""
+        """Raise StoreError if the storage is no longer in its place."""
         holder = self._holder
         with suppress(OSError):  # of the network
             try:
@@ -158,7 +158,7 @@ class FolderLease:
             raise moved(self._store, f"{self._experiment} runs")
 
     def _watch(self) -> None:
-        """End the process once the storage is no longer in its place: workers write, too."""
+        """End the process once the storage is no longer in its place: workers also write."""
         while not self._released.wait(LOOK_SECONDS):
             try:
                 self.check()
@@ -168,7 +168,7 @@ class FolderLease:
                 return
 
     def release(self) -> None:
-        """Give the lease back; the file stays, since deleting a locked file lets two hold it."""
+        """Release the lease; the file stays, since two drivers could lock it after a deletion."""
         self._released.set()
         if self._descriptor >= 0:
             os.ftruncate(self._descriptor, 0)
@@ -204,7 +204,7 @@ class ObjectLease:
         return holder
 
     def check(self) -> None:
-        """Nothing to do: the thread that renews the claim ends the process without it."""
+        """Nothing to do: the renewing thread ends the process if it loses the claim."""
 
     def release(self) -> None:
         """Withdraw the claim."""
@@ -219,7 +219,7 @@ class ObjectLease:
                 self._store.write_bytes(json.dumps(self._claim).encode(), *self._folder, self._name)
 
     def _other_claim(self) -> Driver | None:
-        """A current claim of another driver; deletes those that are void."""
+        """A current claim of another driver; deletes void ones."""
         selector = pafs.FileSelector(self._store.path(*self._folder), allow_not_found=True)
         infos = {info.base_name: info for info in self._store.fs.get_file_info(selector)}
         if self._name not in infos:
@@ -240,7 +240,7 @@ class ObjectLease:
     def _renew(self) -> None:
         renewed = time.monotonic()
         while not self._released.wait(RENEWAL_SECONDS):
-            with suppress(OSError):  # a fault of the network: the term allows for several
+            with suppress(OSError):  # a network fault; the term allows for several
                 overdue = time.monotonic() - renewed > TERM_SECONDS
                 if overdue and not self._store.exists(*self._folder, self._name):
                     self._end()

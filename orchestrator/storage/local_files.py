@@ -33,8 +33,7 @@ def check_output(
 ) -> None:
     """Raise UserError unless a regular file with one of these suffixes can be written there.
 
-    It must be none of the `inputs`. Folders that do not exist yet are created when the file is
-    written.
+    It must not be one of the `inputs`. Missing folders are created when the file is written.
     """
     file = Path(file)
     shown = shortened(str(file))[1:-1] if len(str(file)) > MAX_NAME_BYTES else str(file)
@@ -49,7 +48,7 @@ def check_output(
 
 
 def check_new(file: str | Path, option: str) -> None:
-    """Raise UserError for a file that exists; `option` is what names it."""
+    """Raise UserError for a file that exists; `option` is the one that names it."""
     if os.path.islink(file) or os.path.isfile(file):
         raise UserError(
             f"output {file} exists: write {option} with another name, or --force to replace it",

@@ -1,9 +1,9 @@
 """Locks on local folders, which the kernel releases when their holder dies.
 
-Each is an flock on a file. NFS refuses an exclusive one on a file that is open for reading only,
-and a shared one on a file that is open for writing only.
+Each is an flock on a file. NFS refuses an exclusive one on a file that is only open for reading,
+and a shared one on a file that is only open for writing.
 
-With such a lock, temporary folders do not outlive their process for long, even one that is killed.
+Such locks also identify temporary folders of killed processes, which are then deleted.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ MAX_DIGITS = 20  # of a process id
 
 
 def open_lock(file: Path) -> int:
-    """A descriptor that NFS can lock exclusively; creates the file if needed."""
+    """A descriptor that NFS can lock exclusively; the file is created if needed."""
     if os.path.lexists(file) and not is_regular(file):
         raise UserError(f"{file} is not a regular file: remove it")
     return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -35,7 +35,7 @@ def open_lock(file: Path) -> int:
 def exclusive(folder: Path, waits: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """Hold a local folder's lock; blocks while another process holds it.
 
-    Before it blocks, calls `waits` with the other's process id.
+    Before it blocks, calls `waits` with the holder's process id.
 
     The kernel releases the lock when its holder dies, so a kill leaves nothing to clean up. The
     file `.lock` contains the holder's process id.
@@ -98,7 +98,7 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
 
 
 def _lock(folder: Path, operation: int) -> int:
-    """A descriptor that holds the lock. Of the folder itself, NFS would refuse one."""
+    """A descriptor that holds the lock. NFS would refuse a lock on the folder itself."""
     descriptor = open_lock(folder / NAME)
     try:
         fcntl.flock(descriptor, operation)

@@ -1,12 +1,12 @@
-"""Content hashes: those that identify values, and those by which a file proves itself.
+"""Content hashes: of values, as identities, and of files, as proofs.
 
-A stored file contains the hash of its bytes and its path in the storage. JSON holds both in its
-field `proof`, Parquet in the metadata of its footer, Markdown in a comment. The hash is that of the
-file with BLANK in place of the hash's own digits. A file whose bytes have changed, or that lies in
-another place than the one it was written to, fails verification. The proof of a manifest also lists
-files that cannot hold a proof of their own, with size and hash each.
+A stored file contains the hash of its bytes and its path in the storage: JSON in the field `proof`,
+Parquet in the metadata of its footer, Markdown in a comment. The hash is of the file with BLANK in
+place of the hash's own digits. A file fails verification if its bytes have changed, or if it was
+moved to a different path. The proof of a manifest also lists files that cannot contain a proof,
+with size and hash each.
 
-A file without a proof fails verification, too.
+A file without a proof also fails verification.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ def canonical_hash(value: Any) -> str:
 
 
 def sequence_hash(parts: Iterable[list[str]]) -> str:
-    """The `canonical_hash` of the concatenated lists, of which one at a time is in memory."""
+    """The `canonical_hash` of the concatenated lists, with one at a time in memory."""
     digest, separator = hashlib.sha256(b"["), b""
     for part in filter(None, parts):
         text = json.dumps(part, separators=(",", ":"), ensure_ascii=True)
@@ -48,7 +48,7 @@ _COMMENT = re.compile(rb"<!-- decile\.path: (.*) decile\.sha256: [0-9a-f]{64} --
 
 
 class Unsound(PlainError, RuntimeError):
-    """A stored file fails verification; the message says why."""
+    """A stored file fails verification, for the reason in the message."""
 
 
 class FileProof(TypedDict):
@@ -71,7 +71,7 @@ def file_proof(data: bytes | pa.Buffer) -> FileProof:
 
 
 def stream_proof(stream: Any) -> FileProof:
-    """The size and hash of what a binary stream holds; a part at a time is in memory."""
+    """The size and hash of a binary stream's content, with one part at a time in memory."""
     hasher, size = hashlib.sha256(), 0
     while block := stream.read(2**20):
         hasher.update(block)
@@ -90,7 +90,7 @@ def json_bytes(
 
 
 def table_bytes(table: pa.Table, path: str) -> bytes:
-    """A table as Parquet with a proof, without optional columns that hold nothing."""
+    """A table as Parquet with a proof, without empty optional columns."""
     table, sink = without_empty(table), pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
         writer.write_table(table)
@@ -112,7 +112,7 @@ def open_json(data: bytes, path: str) -> Json:
         raise Unsound("is not valid JSON") from error
     proof = value.pop("proof", None) if isinstance(value, dict) else None
     if not isinstance(proof, dict):
-        raise Unsound("has its hash in another place than its proof")
+        raise Unsound("has its hash outside its proof")
     _check_path(proof.get(PATH), path)
     return Json(value, proof.get("files", {}))
 
@@ -120,8 +120,8 @@ def open_json(data: bytes, path: str) -> Json:
 def open_table(
     data: bytes, path: str, schema: pa.Schema | None = None, listed: FileProof | None = None
 ) -> pa.Table:
-    """The table. Raises Unsound, also for another schema, or other bytes than those `listed`."""
-    _check_hash(data)  # first: reading a damaged file may ask for any amount of memory
+    """The table. Raises Unsound, also for a different schema or bytes that are not `listed`."""
+    _check_hash(data)  # first, because reading a damaged file may require any amount of memory
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         _check_path((file.metadata.metadata or {}).get(PATH.encode(), b"").decode(), path)
@@ -129,17 +129,17 @@ def open_table(
     except (pa.ArrowException, OSError) as error:
         raise Unsound("is not valid Parquet") from error
     if schema is not None and not has_schema(table := completed(table, schema), schema):
-        raise Unsound("has another schema")
+        raise Unsound("has a different schema")
     if listed is not None and file_proof(data) != listed:
-        raise Unsound("is of another run")
+        raise Unsound("belongs to a different run")
     return table
 
 
 def read_parquet(file: Path) -> pa.Table:
-    """A table outside of a storage, in any place: if it has a proof, only its hash is verified.
+    """A table outside a storage, in any place: if it has a proof, only its hash is verified.
 
-    Raises Unsound, TaskError for a file that is no regular one or too large, and the errors of
-    pyarrow and of the file system.
+    Raises Unsound, TaskError for a file that is not regular or too large, and the errors of pyarrow
+    and of the file system.
     """
     data = read_bytes(file, free_memory() // 2)
     if _has_proof(data):
@@ -168,12 +168,12 @@ def _filled(data: bytes) -> bytes:
 
 
 def _has_proof(data: bytes) -> bool:
-    """Whether the bytes hold a proof, or what damage to one has left of it."""
+    """Whether the bytes contain a proof, possibly a damaged one."""
     return HASH.encode() in data or PATH.encode() in data
 
 
 def _check_hash(data: bytes) -> None:
-    """Raises Unsound unless the bytes hold their own hash."""
+    """Raises Unsound unless the bytes contain their own hash."""
     if not _has_proof(data):
         raise Unsound("has no proof" if data else "is empty")
     if matches := [*_DIGITS.finditer(data)]:

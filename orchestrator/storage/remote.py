@@ -1,6 +1,6 @@
-"""A file system on the network, whose calls end.
+"""A file system on the network with calls that always end.
 
-Arrow repeats what fails, and waits for a server as long as it sends a byte now and then.
+Arrow retries failures, and waits for a server as long as it occasionally sends a byte.
 """
 
 import re
@@ -13,12 +13,12 @@ from cluster.terminal import PlainError
 from orchestrator.plugins.deadlines import within
 
 CALL_SECONDS = 120.0
-PART = 8 << 20  # bytes of a file that are copied by one call
-_late: list[Any] = []  # whose destructors would wait, too
+PART = 8 << 20  # bytes of a file that one call copies
+_late: list[Any] = []  # objects with destructors that would also wait
 
 
 class RemoteFails(PlainError, OSError):
-    """A call of a file system on the network has failed, after all of Arrow's own attempts.
+    """A call of a network file system failed, after all of Arrow's own attempts.
 
     passes: whether the same call may work later.
     """
@@ -37,7 +37,7 @@ _PASSING = re.compile(
 def _failure(call: str, arguments: tuple[Any, ...], reason: str, *, passes: bool) -> RemoteFails:
     named = arguments[0] if arguments else ""
     path = named if isinstance(named, str) else getattr(named, "base_dir", "")
-    remedy = "wait until it answers" if passes else "correct this"
+    remedy = "wait until it responds" if passes else "correct this"
     reason = " ".join(reason.split())[:300].rstrip(".")
     text = f"storage {path or 'stream'} ({call}): {reason}: {remedy}, then rerun the same command"
     error = RemoteFails(f"{text} to resume")
@@ -46,7 +46,7 @@ def _failure(call: str, arguments: tuple[Any, ...], reason: str, *, passes: bool
 
 
 class Remote:
-    """An Arrow file system, or a file of one: each call ends in time or raises RemoteFails."""
+    """An Arrow file system or file: each call ends in time or raises RemoteFails."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped

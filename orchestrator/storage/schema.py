@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from tasks.marking.marks import OUTCOMES
 
-# What is counted of an episode.
+# The counts of an episode.
 TURNS = {
     "turns": pa.int32(),  # of the model
     "tool_calls": pa.int32(),
@@ -14,7 +14,7 @@ TURNS = {
     "tool_tokens": pa.int32(),  # that the environment wrote
 }
 
-# The turns in which a completion came about; null for one answer to one question.
+# The turns of a completion; null for one answer to one question.
 EPISODE = pa.struct(
     {
         "messages": pa.string(),  # the whole chat as JSON, from the prompt on
@@ -24,7 +24,7 @@ EPISODE = pa.struct(
     }
 )
 
-# How a completion was marked.
+# The mark of a completion.
 _MARKS = {
     # correct | wrong | unparsed | truncated | error, or unlabelled: read, without a gold answer
     "outcome": pa.string(),
@@ -33,7 +33,8 @@ _MARKS = {
     "other_outcome": pa.string(),  # under the marking that rewards do not use
     "other_rule": pa.string(),
     "marker": pa.string(),  # task, marker version and marking
-    # From 0 to 1, null for an error and without a gold; 1 or 0 unless the marker says more.
+    # From 0 to 1; null for an error and without a gold answer; 1 or 0 unless the marker gives a
+    # score.
     "score": pa.float64(),
 }
 
@@ -85,11 +86,11 @@ DIFFICULTY = pa.schema(
     }
 )
 
-# Columns of DIFFICULTY that are true of a prompt and its gold answer, whatever it is ranked by.
+# Columns of DIFFICULTY that describe a prompt and its gold answer, independent of the ranking.
 OF_THE_PROMPT = frozenset({"prompt_id", "tier", "suspected", "dispute", "labelled"})
 
-# One row per selected prompt, by rank. How the subset was selected is in the schema's metadata.
-# After these columns it has those of the user's data that travel with a prompt.
+# One row per selected prompt, by rank. The schema's metadata describes the selection. The user's
+# columns that are kept with a prompt follow these columns.
 _RATED = ("prompt_id", "tier", "pass_rate", "n", "successes")  # n: null if unknown
 SUBSET = pa.schema(
     [
@@ -101,20 +102,22 @@ SUBSET = pa.schema(
 )
 
 # One row per group of one update; the lists have one entry per completion, in the order of
-# generation. A row of the discarded with the update and prompt of another group is its rest.
+# generation. If a discarded row has the update and prompt of a trained group, it is the rest of
+# this group.
 GROUPS = pa.schema(
     {
         "update": pa.int32(),  # counted from 1
         "prompt_id": pa.string(),
-        "rewards": pa.list_(pa.float64()),  # of training; null where marking or a reward failed
+        "rewards": pa.list_(pa.float64()),  # of training; null if marking or a reward failed
         "tier": pa.string(),
         "outcomes": pa.list_(pa.string()),
         "other_outcomes": pa.list_(pa.string()),  # under the marking that rewards do not use
         "tokens": pa.list_(pa.int32()),
-        "scores": pa.list_(pa.float64()),  # of the marks; null where marking failed
-        # Named rewards before weighting, null where one does not apply; none: the score is all.
+        "scores": pa.list_(pa.float64()),  # of the marks; null if marking failed
+        # Named rewards before weighting, null if one does not apply; empty if the score is the only
+        # reward.
         "components": pa.map_(pa.string(), pa.list_(pa.float64())),
-        # Of tasks of several turns, one per completion; else null.
+        # In multi-turn tasks, one per completion; else null.
         "episodes": pa.list_(
             pa.struct(
                 {
@@ -135,13 +138,13 @@ EVALUATIONS = pa.schema(
         pa.field("greedy", pa.bool_()),
         pa.field("tier", pa.string()),
         *SAMPLES,
-        pa.field("group", pa.string()),  # of related questions; null for a question by itself
-        pa.field("source", pa.string()),  # null where questions have none
+        pa.field("group", pa.string()),  # of related questions; null for unrelated questions
+        pa.field("source", pa.string()),  # null if questions have none
     ]
 )
 
-# What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …), or
-# begin with gate, gates or stratum: of an online policy's choices for the update.
+# Numbers logged by the trainer, one per row. Names are TRL's own (loss, entropy, grad_norm, …), or
+# begin with gate, gates or stratum for an online policy's choices in the update.
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
 
 Split = Literal["train", "test"]
@@ -151,17 +154,17 @@ SPLIT = b"decile.split"  # in a part's metadata: train or test
 OF_PLACE = ("source", "file", "line")
 TEXTS = ("question", "answer", "prompt", "messages", "info", "group")
 OF_EVALUATIONS = ("correct", "gold")
-# Names that kept columns do not have in a table: those of Decile's own columns.
+# Names of Decile's own columns, which kept columns cannot have in a table.
 TAKEN = frozenset(
     (*SAMPLES.names, *DIFFICULTY.names, *SUBSET.names, *OF_PLACE, *TEXTS, *OF_EVALUATIONS)
 )
 
-# Columns that are only written where they hold anything.
+# Columns that are only written if not empty.
 OPTIONAL = ("episode", "episodes", "group", "source")
 
 
 def without_empty(table: pa.Table) -> pa.Table:
-    """The table without the OPTIONAL columns that hold nothing."""
+    """The table without empty OPTIONAL columns."""
     empty = [n for n in OPTIONAL if n in table.column_names and not len(table[n].drop_null())]
     return table.drop_columns(empty) if empty else table
 
@@ -175,7 +178,7 @@ def has_schema(table: pa.Table, schema: pa.Schema) -> bool:
 def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with the OPTIONAL columns of `schema` that it lacks.
 
-    A table that lacks another column is returned as it is.
+    If it lacks a different column, it is returned unchanged.
     """
     missing = [name for name in schema.names if name not in table.column_names]
     if not missing or not {*missing} <= {*OPTIONAL}:
@@ -188,7 +191,7 @@ def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def split_of(schema: pa.Schema) -> Split | None:
-    """The split that a part's metadata names; None for a table that is no part."""
+    """The split in a part's metadata; None for a table that is not a part."""
     name = (schema.metadata or {}).get(SPLIT, b"").decode()
     return next((known for known in get_args(Split) if known == name), None)
 

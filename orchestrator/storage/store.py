@@ -1,13 +1,13 @@
-"""The store of content-addressed results, from which MLflow and the report are derived.
+"""The store of content-addressed results, the source of MLflow and the report.
 
 Contract: a file under its final name is complete. On a local file system, everything is written
 under a temporary name, flushed and renamed; an object store shows an object only once its upload is
-complete. JSON and tables prove themselves (see `proof`): one that fails verification is logged by
-name and reads like a file that is absent.
+complete. JSON files and tables contain proofs (see `proof`): if one fails verification, its name is
+logged and it is treated as absent.
 
-Below its root, no link is followed and only regular files are opened: a link could show a file
-under two names, or a folder within itself; a FIFO blocks whoever opens it; pyarrow reads no name
-that is not UTF-8.
+Below the root, links are not followed and only regular files are opened. A link could show a file
+under two names, or a folder within itself. A FIFO blocks its reader. pyarrow cannot read names that
+are not UTF-8.
 """
 
 import logging
@@ -51,9 +51,9 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-WRITABLE = ".writable-"  # of the name of an empty file that is written as a check
-SET_ASIDE = ".unsound"  # at the end of the name of a file that failed verification
-GROWN_NAME, GROWN_PATH = 128, 1024  # bytes that every file system and object store allows
+WRITABLE = ".writable-"  # prefix of empty files that are written as a check
+SET_ASIDE = ".unsound"  # suffix of files that failed verification
+GROWN_NAME, GROWN_PATH = 128, 1024  # bytes that all file systems and object stores allow
 
 
 def _cut(name: str, size: int) -> str:
@@ -99,7 +99,7 @@ class Store:
                 if folder.exists() and not folder.is_dir():  # OSError for a name that is too long
                     raise NotADirectoryError("a file, not a folder")
                 self.uri, uri = str(folder), folder.as_uri()
-            # From an address, too, a region may be asked for.
+            # Constructing from an address may also request a region.
             fs, self.root = within(CALL_SECONDS, lambda: pafs.FileSystem.from_uri(uri))
         except (ValueError, RuntimeError, OSError) as error:  # ArrowInvalid is a ValueError
             raise StoreError(
@@ -109,9 +109,9 @@ class Store:
         self.local = isinstance(fs, pafs.LocalFileSystem)
         self.fs: Any = fs if self.local else Remote(fs)
         if not self.local and not self.root.strip("/"):
-            raise StoreError(f"storage {uri} names no bucket: add one, as in s3://BUCKET/FOLDER")
+            raise StoreError(f"storage {uri} has no bucket: add one, as in s3://BUCKET/FOLDER")
         self._logged: set[str] = set()
-        self._existed = False  # also for a folder of which others only check that it is writable
+        self._existed = False  # also for a folder that was only checked to be writable
         with suppress(OSError):
             names = os.listdir(self.root) if self.local else []
             self._existed = any(not name.startswith(WRITABLE) for name in names)
@@ -130,7 +130,7 @@ class Store:
         return folder
 
     def _check_root(self) -> None:
-        """Raise StoreError where the folder was moved or deleted: no writer creates it again."""
+        """Raise StoreError if the folder was moved or deleted: writers must not recreate it."""
         if self.local and self._existed and not os.path.isdir(self.root):
             raise moved(self, "it was in use")
 
@@ -146,7 +146,7 @@ class Store:
                     self.write_bytes(b"", probe)
                     self.fs.delete_file(self.path(probe))
                     break
-                except FileNotFoundError:  # another command has removed what it had created
+                except FileNotFoundError:  # another command has removed its own folder
                     if not left:
                         raise
                     self._existed = False
@@ -157,7 +157,7 @@ class Store:
                 f"storage {self.uri} cannot be written ({error}): "
                 "write a folder that you can write to, or pass --storage"
             ) from error
-        with suppress(OSError):  # another command has begun to use it
+        with suppress(OSError):  # another command is already using it
             for folder in created:
                 folder.rmdir()
         self._existed = not created
@@ -182,7 +182,7 @@ class Store:
         return dict(sorted((e.path, e.size) for e in entries if e.size is not None))
 
     def entries(self, *parts: str, recursive: bool = False) -> list[Entry]:
-        """What a folder contains, by its path from there; nothing if it does not exist."""
+        """The content of a folder, by relative path; empty if it does not exist."""
         if self.local:
             return [*local_entries(self._unlinked(*parts, "").rstrip("/"), recursive=recursive)]
         folder = self.path(*parts)
@@ -193,13 +193,13 @@ class Store:
     def write_json(
         self, value: Mapping[str, Any], *parts: str, files: Mapping[str, FileProof] | None = None
     ) -> FileProof:
-        """Write indented JSON atomically; its proof lists `files`, by path from its folder."""
+        """Write indented JSON atomically; its proof lists `files` by relative path."""
         data = json_bytes(value, "/".join(parts), files)
         self.write_bytes(data, *parts)
         return file_proof(data)
 
     def open_json(self, *parts: str) -> Json | None:
-        """A JSON file with what it lists; None as for `read_json`."""
+        """A JSON file with the files that it lists; None as for `read_json`."""
         return self._opened(open_json, *parts)
 
     def read_json(self, *parts: str) -> Any:
@@ -220,16 +220,16 @@ class Store:
     def read_table(
         self, schema: pa.Schema, *parts: str, listed: FileProof | None = None
     ) -> pa.Table | None:
-        """A stored table, or None if it is absent, fails verification or has another schema.
+        """A stored table, or None if it is absent, fails verification or has a different schema.
 
-        Also None for another file than that `listed`.
+        Also None if the file differs from `listed`.
         """
         return self._opened(partial(open_table, schema=schema, listed=listed), *parts)
 
     def verify(self, *parts: str, schema: pa.Schema | None = None) -> None:
         """Verify a JSON, Parquet or Markdown file.
 
-        Raises Unsound where it fails or has another schema, OSError where it cannot be read.
+        Raises Unsound if it fails or has a different schema, OSError if it cannot be read.
         """
         verify(self.read_bytes(*parts), "/".join(parts), schema)
 
@@ -238,7 +238,7 @@ class Store:
         message = f"{'/'.join(parts)} {reason}"
         if message not in self._logged:
             self._logged.add(message)
-            log.warning("%s: not used; decile run makes it again", message)
+            log.warning("%s: not used; decile run creates it again", message)
 
     def write_bytes(self, data: bytes, *parts: str) -> None:
         """Write bytes atomically."""
@@ -261,9 +261,9 @@ class Store:
             return stream_proof(stream)
 
     def set_aside(self, *parts: str) -> None:
-        """Rename a file to a new name that nothing reads, if it still exists.
+        """Rename a file to a new, unused name, if it still exists.
 
-        A name that is long already does not grow: its end is cut off.
+        The end of a long name is cut off, so that the name does not grow.
         """
         folder, _, name = "/".join(parts).rpartition("/")
         taken, copies = {entry.path for entry in self.entries(folder)}, count(2)
@@ -319,7 +319,7 @@ class Store:
                 shutil.copyfileobj(stream, file, PART)
 
     def _opened(self, reader: Callable[[bytes, str], T], *parts: str) -> T | None:
-        """What `reader` makes of a file; None if it is absent or, which is logged, unsound."""
+        """The result of `reader` for a file; None if it is absent or unsound, which is logged."""
         if not self.exists(*parts):
             return None
         try:

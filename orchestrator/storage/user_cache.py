@@ -1,6 +1,6 @@
-"""The user's cache folder: what a command has found out and need not find out again.
+"""The user's cache folder: results of commands that need not be computed again.
 
-A JSON file that is torn, not this user's, or not writable costs only time.
+A JSON file that is incomplete, of another user, or not writable only costs time.
 """
 
 import os
@@ -15,7 +15,7 @@ from orchestrator.storage.proof import Unsound, json_bytes, open_json
 
 
 def read(name: str) -> dict[str, Any]:
-    """The content of a file; empty unless this user wrote it, whole."""
+    """The content of a file; empty unless it is complete and this user's."""
     with suppress(OSError, RuntimeError, Unsound):
         file = cache_path(name)
         if is_regular(file) and file.stat().st_uid == os.getuid():
@@ -24,11 +24,11 @@ def read(name: str) -> dict[str, Any]:
 
 
 def write(name: str, content: Mapping[str, Any]) -> None:
-    """Replace the content of a file; of two commands at once, the later one's stays."""
+    """Replace the content of a file; if two commands write, the later one wins."""
     with suppress(OSError, RuntimeError):
         replace_file(cache_path(name), json_bytes(dict(content), name))
 
 
 def cache_path(name: str) -> Path:
-    """A file or folder there. Raises RuntimeError where the user has no home."""
+    """A file or folder in the cache. Raises RuntimeError if the user has no home folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "decile", name)

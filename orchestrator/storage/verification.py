@@ -1,7 +1,7 @@
-"""Whether the files of a folder prove themselves, or are as the folder's manifest lists them.
+"""Verifies the files of a folder, by their own proofs or by the folder's manifest.
 
-A manifest is a JSON file whose proof lists files, those of other libraries included. It is written
-last, once they are on the disk.
+A manifest is a JSON file with a proof that lists files, including those of other libraries. It is
+written last, once they are on the disk.
 """
 
 import os
@@ -18,7 +18,7 @@ from orchestrator.storage.proof import FileProof, Unsound, open_table, stream_pr
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED, SUBSET
 from orchestrator.storage.store import SET_ASIDE, Store
 
-# What holds a proof of its own; the settings of an adapter are written by PEFT.
+# Files with their own proof; an adapter's settings are written by PEFT.
 _PROVABLE = re.compile(r"(?<!adapter_config)\.(json|parquet)$|README\.md$")
 _SCHEMAS = (
     (r"subsets/", SUBSET),
@@ -32,8 +32,8 @@ _SCHEMAS = (
 class Checked(NamedTuple):
     """One file. problem: why it fails verification, or empty.
 
-    proven: false for a file that can hold no proof and that no manifest lists; listed: whether its
-    folder is not complete without it.
+    proven: False for a file that cannot contain a proof and is not in a manifest; listed: whether
+    its folder is incomplete without it.
     """
 
     path: str
@@ -96,11 +96,11 @@ def check_folder(
     unread: str | None = None,
     strict: bool = False,
 ) -> Iterator[Checked]:
-    """Check every file below a folder, and those that its manifest lists and that are missing.
+    """Check every file below a folder, and missing files of its manifest.
 
-    Paths that start with one of `skip` are left out. Of listed files whose path starts with
-    `unread` only the size is compared. With `strict`, what a manifest does not list is unsound,
-    also what is no regular file.
+    Paths that start with one of `skip` are left out. For listed files with a path that starts with
+    `unread`, only the size is compared. With `strict`, files that a manifest does not list are
+    unsound, and so are entries that are not regular files.
     """
     opened = store.open_json(place, manifest)
     listed = opened.files if opened else None
@@ -126,7 +126,7 @@ def check_folder(
 
 
 def size_problem(proof: FileProof, size: int | None) -> str:
-    """Why a listed file of this size fails verification, or empty; `size` is None for no file."""
+    """Why a listed file of this size fails verification, or empty; size: None if missing."""
     if size is None:
         return "is missing"
     return "" if size == proof["size"] else f"has {size:,} bytes instead of {proof['size']:,}"

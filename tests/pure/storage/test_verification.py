@@ -90,7 +90,7 @@ def test_a_table_has_the_schema_of_its_place(
 ) -> None:
     store = Store(str(tmp_path))
     store.write_table(pa.table({"a": [1]}), path)
-    problem = "" if schema is None else "has another schema"
+    problem = "" if schema is None else "has a different schema"
     assert check_file(store, path) == Checked(path, problem)
     if schema is not None:
         store.write_table(schema.empty_table(), path)
