@@ -271,10 +271,10 @@ def _note_missing(
                 raise UserError(f"{path}: {'; '.join(notes.lines())}: write rewards as numbers")
             raise UserError(f"{path} has no reward: {remedy}")
     elif 0 < without < len(rollouts):
-        notes.append(f"{without:,} of {len(rollouts):,} completions have no reward")
+        notes.append(f"no reward in {without:,} of {counted(len(rollouts), 'completion')}")
     unmarked = sum(rollout.correct is None for rollout in rollouts)
     if without < unmarked < len(rollouts):  # equal if marks are rewards
-        notes.append(f"{unmarked:,} of {len(rollouts):,} completions have no correctness")
+        notes.append(f"no correctness in {unmarked:,} of {counted(len(rollouts), 'completion')}")
 
 
 def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
@@ -432,7 +432,8 @@ def _in_one_count(rollouts: Sequence[Rollout], notes: Remarks) -> list[Rollout]:
     if restarts:
         notes.append(f"updates restart from the first {counted(restarts, 'time')}")
     if not kept.all():
-        notes.append(f"{(~kept).sum():,} completions are left out: a resumed run replaces them")
+        replaced = counted(int((~kept).sum()), "completion")
+        notes.append(f"left out, because a resumed run replaces them: {replaced}")
     numbered = zip(rollouts, update.tolist(), kept, strict=True)
     return [rollout._replace(update=number) for rollout, number, keep in numbered if keep]
 
