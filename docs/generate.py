@@ -216,14 +216,14 @@ def columns() -> Iterator[str]:
     yield table(("command", "a file needs"), needs)
     yield f"## Values\n\n{prose(cell_values)}"
     yield "## What `decile import` reads"
-    rows = ((code(name), each.needs, each.of, each.gives) for name, each in INPUTS.items())
-    yield table(("layout", "needs", "written by", "gives"), rows)
+    inputs = ((code(name), each.needs, each.of, each.gives) for name, each in INPUTS.items())
+    yield table(("layout", "needs", "written by", "gives"), inputs)
     yield "## What `decile export` writes"
     rows = ((code(n), ", ".join(map(code, e.suffixes)), e.order_kept) for n, e in OUTPUTS.items())
     yield table(("layout", "files", "order of the rows"), rows)
     yield "## What `decile diagnose` and `decile replay` read"
-    rows = ((name, e.versions, e.files, e.correctness) for name, e in FORMATS.items())
-    yield table(("trainer", "versions", "files", "correctness"), rows)
+    logs = ((name, e.versions, e.files, e.correctness) for name, e in FORMATS.items())
+    yield table(("trainer", "versions", "files", "correctness"), logs)
     yield "## The difficulty table"
     yield (
         "`decile probe` writes a row per prompt, `decile select --probe` reads it, and policies "
