@@ -44,9 +44,10 @@ from orchestrator.storage.column_meanings import OF_DIFFICULTY, OF_OUTCOMES
 from orchestrator.storage.schema import DIFFICULTY, OF_THE_PROMPT
 from orchestrator.storage.verification import Checked
 from orchestrator.tracking import metric_names
+from policies.allocation import SizeRule
 from policies.base import Requiring
 from policies.composed import Composed
-from policies.gates import GATES
+from policies.gates import GATES, Reopening
 from policies.online import is_online
 from policies.pass_rate import ByRate
 from policies.registry import ALLOCATIONS, POLICIES
@@ -184,9 +185,10 @@ def policy_page() -> Iterator[str]:
     yield "### Options of every online policy"
     yield described_options(Composed)
     yield "## Gates\n\nAn online policy chooses only prompts that all of its `gates` let pass."
+    yield prose(Reopening)
     for name in GATES.builtin:
         yield from (f"### {code(name)}", *options(GATES.find(name)))
-    yield "## Allocations\n\n`allocation` divides the completions of an update among its prompts."
+    yield f"## Allocations\n\n{prose(SizeRule)}"
     for name in ALLOCATIONS.builtin:
         yield from (f"### {code(name)}", *options(ALLOCATIONS.find(name)))
 

@@ -75,7 +75,7 @@ class _RowCounts:
 
 
 class QuestionFile(ReadTask):
-    """Your own questions and answers, from files of JSON lines, JSON, Parquet or CSV.
+    r"""Your own questions and answers, from files of JSON lines, JSON, Parquet or CSV.
 
     The rows of all files of a split are one pool. In a column of chat messages, the question is the
     last user message and the answer is the reply to it. The answer of a worked solution is what
@@ -84,9 +84,21 @@ class QuestionFile(ReadTask):
     alone, for questions with their own instructions. Rows with the same question and answer are one
     prompt.
 
-    With the marker `letter`, the choices may be columns of their own (`choices`, `options`, `A`,
-    `B`, …). They are asked with the question, and the answer may be a letter, a number or the text
-    of a choice. Whether numbers count from 0 or from 1 follows from all answers of the file.
+    With the marker `letter`, the choices may be columns of their own, which are asked with the
+    question. `choices`, `options`, `endings`, `answer_choices`, `answer_options` or `alternatives`
+    has a list, an object of letters, ARC's `{text, label}`, or a text such as `(A) … (B) …`; or
+    each choice has a column (`A`, `option_a`, `opa`, `answerA`, `option1`, `sol1`, `ending0`). The
+    answer may be a letter, a number or the text of a choice. Numbers count from 0 if some are 0,
+    and from 1 if some equal the number of choices; a file where neither holds is refused.
+
+    What is written around an answer is left out: a list of one text, `\(5\)`, "The answer is 5.", a
+    Unicode minus. Of several answers in a list, the first one is used. An object is read if one
+    field has the name of an answer. `input` is asked with an `instruction`, after an empty line;
+    other columns of context (`passage`, `article`, …) are not asked.
+
+    A row cannot be used without a question or an answer, with a placeholder (`unknown`, `TODO`,
+    `N/A`, …) or a data structure as its answer, with choices that its answer does not name, or with
+    an image, a video or a sound.
 
     The columns of `source` and `keep`, with the file and the line of the row, travel into tables,
     subsets, exports and evaluations. They change neither prompts nor ids. Numbers, truth values and
@@ -122,8 +134,10 @@ class QuestionFile(ReadTask):
         kinds: only the rows whose answers need one of these markers (`number`, `letter`,
             `expression`, `text`, or `none` of them), so that a file of several kinds is a mix of
             data sets.
-        unwrap: take questions out of the chat template that their texts are rendered in. It changes
-            prompts and their ids.
+        unwrap: take questions out of the chat template that their texts are rendered in (ChatML,
+            Llama 2 to 4, Mistral, Gemma, DeepSeek, gpt-oss, Command R, Kimi, Phi, Zephyr, GLM,
+            Alpaca's, `User: … Assistant:`). Of several turns, the last one is the question. It
+            changes prompts and their ids.
     """
 
     name: ClassVar[str] = "file"

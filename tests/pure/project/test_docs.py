@@ -45,8 +45,8 @@ def test_the_index_names_every_page() -> None:
 
 def commands(page: Path) -> list[str]:
     """The `decile` commands in a page's code blocks; those with placeholders left out."""
-    blocks = re.findall(r"^```\n(.*?)^```", page.read_text(), re.M | re.S)
-    text = "\n".join(blocks).replace("\\\n", " ")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.M | re.S)
+    text = "\n".join(block for kind, block in blocks if not kind).replace("\\\n", " ")
     matches = re.findall(r"^(?:ray job submit .*-- )?decile (\w.*?)(?: +#.*)?$", text, re.M)
     return [command for command in matches if not set(command) & set("…|[")]
 
