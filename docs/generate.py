@@ -26,7 +26,7 @@ from docs.page_parts import (
 )
 from docs.source_code import attributes, class_node, coded, definition
 from orchestrator.cli.exit_codes import ExitCode
-from orchestrator.cli.json_output import EVERY, FORMS
+from orchestrator.cli.json_output import EVERY, FORMS, RUNS
 from orchestrator.cli.parser import COMMANDS
 from orchestrator.config.library_settings import GRPO_DEFAULTS, RESERVED
 from orchestrator.config.schema import json_schema
@@ -324,6 +324,9 @@ def json_page() -> Iterator[str]:
     for form, keys in FORMS.items():
         yield f"## `decile {form} --json`"
         yield table(("key", "meaning"), ((code(key), text) for key, text in keys.items()))
+        if form in RUNS:
+            yield "Each entry of `runs`:"
+            yield table(("key", "meaning"), ((code(k), text) for k, text in RUNS[form].items()))
         if form == "compare":
             yield from map(prose, (ItemAnalysis.to_dict, ItemAnalysis.pairs))
 

@@ -169,15 +169,8 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "comparisons": "a row per pair of arms: effect, interval, p and verdict of each measure",
         "caveats": "what limits the comparison",
     },
-    "diagnose": {
-        "runs": "for each run: its name, layout, updates, groups, share of live groups, `findings` "
-        "(code, bad, text, remedy), what is `unchecked` and why, disputed golds, series, row "
-        "counts",
-    },
-    "replay": {
-        "runs": "for each run: prompts, visits, and by policy the live groups of its choice, with "
-        "intervals; forecasts, drift, changed prompts, online policies, row counts",
-    },
+    "diagnose": {"runs": "an entry per run"},
+    "replay": {"runs": "an entry per run"},
     "replay --rates": {
         "models": "both names",
         "prompts": "prompts with a rate of both",
@@ -194,6 +187,54 @@ FORMS: Mapping[str, Mapping[str, str]] = {
     },
     "doctor": {"checks": "each check: its `name`, whether it is `ok`, and the `detail`"},
     "doctor --storage": {"checks": "each line: its `status` (ok, FAIL or note) and the `detail`"},
+}
+# Each entry of `runs`.
+RUNS: Mapping[str, Mapping[str, str]] = {
+    "diagnose": {
+        "name": "of the run",
+        "layout": "the trainer, or table",
+        "correctness": "what in the log is correctness; null if nothing is",
+        "updates": "number of updates",
+        "planned_updates": "of the trainer's settings; null if the log lacks them",
+        "running": "whether the run goes on",
+        "prompts": "number of prompts drawn",
+        "groups": "groups by kind: live, all right, all wrong, phantom, …",
+        "live": "share of live groups; null if unknown",
+        "taught_nothing": "what was spent on groups that are not live",
+        "sources": "by source: groups, and the share that was live",
+        "reward_weights": "weights of the reward functions",
+        "findings": "each with `code`, `bad` (a problem, or else a warning), `text` and `remedy`",
+        "unchecked": "by code: why the check could not be made",
+        "prompts_without_signal": "prompts that were drawn often and never live",
+        "disputed_golds": "gold answers with the answer on which completions agree",
+        "suspected_golds": "the same, if they are suspected",
+        "golds_doubt": "why they are not suspected",
+        "series": "by metric: its value by update",
+        "absent": "what the log does not hold",
+        "row_counts": ROWS,
+        "notes": NOTES,
+    },
+    "replay": {
+        "run": "its name",
+        "layout": "the trainer, or table",
+        "prompts": "number of prompts",
+        "visits": "visits of each prompt",
+        "group_size": "completions of a group",
+        "chosen_by_visits": "the first visits by which policies choose",
+        "probe_rollouts": "completions of these visits; null with a probe",
+        "policies": "by policy: its size, the live groups of its choice with interval, by visit, "
+        "and compared with random; half-life and passes to repay",
+        "refused": "policies that cannot choose, and why",
+        "crossings": "where one policy's choice becomes better than another's",
+        "forecasts": "what the probe's estimator predicts, and what came",
+        "drift": "agreement of pass rates between visits",
+        "changed": "prompts whose pass rates changed most",
+        "online": "policies that choose during training; null without --online",
+        "predictions": "how well online estimates predict; null without --online",
+        "parts": "by column of the data: the same for its values",
+        "notes": NOTES,
+        "row_counts": ROWS,
+    },
 }
 
 

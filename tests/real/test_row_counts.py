@@ -15,7 +15,7 @@ from sweeps import NAME, decile_here
 from orchestrator import __version__
 from orchestrator.cli.commands import OUTPUTS
 from orchestrator.cli.exit_codes import ExitCode
-from orchestrator.cli.json_output import FORMS
+from orchestrator.cli.json_output import FORMS, RUNS
 from orchestrator.cli.main import main
 from orchestrator.cli.parser import build_parser
 from orchestrator.pipeline.manifest import record_pools
@@ -158,6 +158,8 @@ def test_every_command_says_how_many_rows_it_read_left_out_and_wrote(
             assert (printed.pop("command"), printed.pop("version")) == (words[0], __version__)
             if "…" not in FORMS[form_of(words)]:
                 assert {*printed} <= {*FORMS[form_of(words)]}, name
+            for run in printed.get("runs", []):
+                assert {*run} == {*RUNS[form_of(words)]}, name
             values = found(printed)
             assert read in [each["read"] for each in values], name
             assert {frozenset(each) for each in values} == {
