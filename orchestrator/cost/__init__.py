@@ -1,1 +1,1 @@
-"""The memory and the work of a sweep, its remaining time, the order of its cells; caps. Pure."""
+"""A sweep's memory, work, remaining time, order of cells, and caps. Pure."""

@@ -1,9 +1,9 @@
 """Caps on a sweep's hours and GPU-hours. Pure.
 
-Caps are checked between blocks (all policies of one model, dataset and seed). A block that has
-started is always finished, so that its policies can be compared; the next one starts only if it is
-expected to end within every cap. Before anything is measured, one block starts, and the others
-wait for its first updates. A cap therefore drops whole blocks, never a single policy.
+Caps are checked between blocks (all policies of one model, dataset and seed). A started block is
+always finished, so that its policies can be compared. The next one starts only if it is expected to
+end within every cap. Before anything is measured, one block starts, and the rest wait for its first
+updates. A cap therefore drops whole blocks, never a single policy.
 """
 
 import time
@@ -27,7 +27,7 @@ class Usage(NamedTuple):
 
 
 class Spent(TypedDict, total=False):
-    """What an experiment's runs have used, as stored: `Usage`, and the cells of started blocks."""
+    """The stored usage of an experiment's runs: `Usage`, and the cells of started blocks."""
 
     seconds: float
     gpu_seconds: float
@@ -35,16 +35,16 @@ class Spent(TypedDict, total=False):
 
 
 class Dropped(TypedDict, total=False):
-    """The cap that closed a queue, and the ids of the cells that it left out; empty without any."""
+    """The cap that closed a queue, and the ids of the cells that it left out; empty without one."""
 
     cap: str
     cells: list[str]
 
 
 class UsageMeter:
-    """Counts what all runs of one experiment use, and remembers which cells' blocks have started.
+    """Counts the usage of all runs of one experiment, and records the cells of started blocks.
 
-    `previous` is what an earlier run saved (`as_json`).
+    previous: saved by an earlier run (`as_json`).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class UsageMeter:
         self._running[cell.cell_id] = (self._clock(), resources.gpus * resources.workers)
 
     def cell_ended(self, cell: Cell) -> None:
-        """Stop counting a cell, whether it has succeeded or failed."""
+        """Stop counting a cell that has succeeded or failed."""
         start, gpus = self._running.pop(cell.cell_id, (0.0, 0.0))
         self._gpu_seconds += (self._clock() - start) * gpus
 
@@ -78,7 +78,7 @@ class UsageMeter:
         return Usage(seconds + now - self._start, gpu_seconds + self._gpu_seconds + running)
 
     def as_json(self) -> Spent:
-        """What the next run needs in order to continue counting."""
+        """The state that the next run needs to continue counting."""
         seconds, gpu_seconds = (round(value, 3) for value in self.usage())
         return Spent(seconds=seconds, gpu_seconds=gpu_seconds, begun=sorted(self.started))
 
@@ -108,8 +108,8 @@ def _hours(seconds: float) -> str:
 class CellQueue:
     """Unfinished cells in the order in which they start; closes between blocks at a cap.
 
-    `blocks` are those of `schedule.make_blocks`, without finished cells. Blocks that an earlier run
-    started come first.
+    blocks: from `schedule.make_blocks`, without finished cells. Blocks that an earlier run started
+    come first.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class CellQueue:
         return bool(self._current or (self._blocks and not self.cap))
 
     def waits(self) -> bool:
-        """Whether a cap can admit the next block only once a running cell was measured."""
+        """Whether a cap can only admit the next block once a running cell was measured."""
         if self._current or not self._blocks or not self.capped or not self._running:
             return False
         block = self._blocks[0]
@@ -179,7 +179,7 @@ class CellQueue:
         self.meter.cell_ended(cell)
 
     def dropped_json(self) -> Dropped:
-        """What a cap left out."""
+        """The cells that a cap left out."""
         dropped = [cell.cell_id for cell in self.dropped]
         return Dropped(cap=self.cap, cells=dropped) if dropped else Dropped()
 
@@ -195,8 +195,8 @@ def make_queue(
 ) -> CellQueue:
     """A queue of unfinished cells.
 
-    `updates`: those that cells have done. `order`: the work by which long cells start first; that
-    of the estimates by default.
+    updates: done by cells so far. order: the work by which long cells start first; by default from
+    the estimates.
     """
     works = order or estimates.works
 
@@ -210,9 +210,9 @@ def make_queue(
 
 
 def dropped_summary(dropped: Mapping[str, Any] | None, cells: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence on what a cap left out of a sweep; empty if nothing.
+    """One sentence on the cells that a cap left out of a sweep; empty if none.
 
-    `dropped` comes from `CellQueue.dropped_json`; the sweep's cells have their axes.
+    dropped: from `CellQueue.dropped_json`. cells: of the sweep, with their axes.
     """
     if not dropped:
         return ""

@@ -1,10 +1,10 @@
 """The remaining time of a running sweep. Pure: it receives events and their times.
 
-Cells are expected to take as long per token as was measured of their model: in this run, or before
-it. One of which nothing is measured yet is expected to be as fast as the others, for its size. What
-remains is packed in the order in which it will run, so that a last cell that runs alone counts in
+The time per token of a cell is the measured one of its model, in this run or earlier ones. A model
+without measurements is expected to be as fast as the other models, relative to its size. The
+remaining work is packed in its order of execution, so that a last cell that runs alone counts in
 full. Between two reports of a cell or a probe, its remaining time counts down until the next report
-is due. From then on it rises, since whatever is late may take longer still.
+is due. After that it rises, since late work may take even longer.
 """
 
 import time
@@ -19,9 +19,9 @@ from orchestrator.cost.schedule import Capacity, Job, makespan, pack
 from orchestrator.cost.work import Estimates
 from orchestrator.planning.cells import Cell
 
-LATE = 0.25  # expected further seconds per second by which a report is late
-STALL = 10.0  # times as long as usual: from there on, a delay says nothing about the speed
-PRIOR = 0.1  # of a cell: earlier measurements count as much as so much of it in this run
+LATE = 0.25  # expected further seconds per second of a report's delay
+STALL = 10.0  # times the usual time: longer delays are not evidence about the speed
+PRIOR = 0.1  # of a cell: weight of earlier measurements, as a share of the cell in this run
 
 
 class TimeLeft(NamedTuple):
@@ -37,19 +37,19 @@ class TimeLeft(NamedTuple):
         return max(0.0, self.seconds - (now - self.at - late)) + LATE * late
 
     def at_time(self, now: float) -> "TimeLeft":
-        """What is left at a later time, if there has been no report since."""
+        """The time left at a later time, if there has been no report since."""
         return TimeLeft(self.seconds_at(now), now, max(self.due, now))
 
 
 @dataclass
 class Pace:
-    """Measured seconds of so many tokens."""
+    """Measured seconds for a number of tokens."""
 
     seconds: float = 0.0
     tokens: float = 0.0
 
     def add(self, seconds: float, tokens: float) -> None:
-        """Work took so long; of a stall, only a part counts."""
+        """Add measured work; a stall counts only in part."""
         if self.seconds > 0:
             seconds = min(seconds, STALL * tokens * self.seconds / self.tokens)
         self.seconds += seconds
@@ -57,15 +57,15 @@ class Pace:
 
     @property
     def per_token(self) -> float | None:
-        """None before anything is measured."""
+        """Seconds per token; None before any measurement."""
         return self.seconds / self.tokens if self.tokens else None
 
 
 @dataclass
 class CellProgress:
-    """The last report of a running cell: when, and its update.
+    """The time and update of a running cell's last report.
 
-    Before the first one, for which `reported` is false: when the cell started, and from where.
+    Before the first report (`reported` is False), the time and update of the cell's start.
     """
 
     time: float
@@ -75,7 +75,7 @@ class CellProgress:
 
 
 class ProbeProgress(NamedTuple):
-    """The first report of a probe in this run, time and samples done, and its time left by now."""
+    """The time and samples of a probe's first report in this run, and its current time left."""
 
     time: float
     done: int
@@ -85,8 +85,8 @@ class ProbeProgress(NamedTuple):
 class Forecast:
     """The time that a sweep's unfinished cells and probes still take.
 
-    `cells` are in the order in which they start. `updates`: those that cells have done, by cell_id;
-    they resume after them. Another thread may read what is left.
+    cells: in the order in which they start. updates: done by cells so far, by cell_id; cells resume
+    after them. Another thread may read the time left.
     """
 
     def __init__(
@@ -135,11 +135,11 @@ class Forecast:
         return None if per_token is None else TimeLeft(work.tokens * per_token, now, now)
 
     def probes_left(self, now: float) -> list[TimeLeft | None]:
-        """The time left of each probe that was or is to be drawn."""
+        """The time left of each drawn or pending probe."""
         return [self.probe_left(each, now) for each in {**self.estimates.probes, **self._probes}]
 
     def probe_seconds(self) -> float:
-        """Seconds until all probes have ended, as far as that is known."""
+        """Seconds until all probes have ended, as far as known."""
         now = self.clock()
         return sum(left.seconds_at(now) for left in self.probes_left(now) if left)
 
@@ -167,9 +167,9 @@ class Forecast:
         self._running.pop(cell.cell_id, None)
 
     def _per_token(self, cell: Cell) -> float | None:
-        """The pace of a cell's model, and its own by the share of it that was seen.
+        """The pace of a cell's model, combined with its own by the measured share of the cell.
 
-        Of a model that was not measured, that of all models for its size.
+        For a model without measurements, the pace of all models, scaled by its size.
         """
         model, last = cell.probe.model.name, self._running.get(cell.cell_id)
         per_token = self._paces[model].per_token
@@ -187,7 +187,7 @@ class Forecast:
         return None if per_token is None else per_token * sizes.get(model, 1.0)
 
     def cell_left(self, cell: Cell) -> TimeLeft | None:
-        """The time left of a cell: nothing if it has ended; None if that is unknown."""
+        """The time left of a cell: 0 if it has ended; None if unknown."""
         now, last = self.clock(), self._running.get(cell.cell_id)
         if cell.cell_id in self._ended:
             return TimeLeft(0.0, now)
@@ -205,7 +205,7 @@ class Forecast:
         return TimeLeft(seconds, last.time, due).at_time(now)
 
     def jobs(self, cells: Sequence[Cell]) -> list[Job]:
-        """The remaining work of cells, running ones first; 0 seconds where that is unknown."""
+        """The remaining work of cells, running ones first; 0 seconds if unknown."""
         jobs = []
         for cell in sorted(cells, key=lambda cell: cell.cell_id not in self._running):
             if cell.cell_id not in self._ended:
@@ -214,7 +214,7 @@ class Forecast:
         return jobs
 
     def cells_left(self) -> dict[str, TimeLeft]:
-        """The time left of each running cell, by cell_id, where that is known."""
+        """The time left of each running cell, by cell_id, if known."""
         running = {i: self.cell_left(self.cells[i]) for i in list(self._running)}
         return {cell_id: left for cell_id, left in running.items() if left}
 

@@ -1,9 +1,9 @@
 """The GPU memory of a cell, from the shape of its model and its settings. Pure.
 
-An estimate: it counts the tensors that the code holds at its two peaks, generating a batch and
-updating on a micro-batch. Bytes per token were counted on seven models of SHAPES under bfloat16
-autocast (`test_memory.py` repeats the count on a small model). The GPU's context and the
-allocator's waste are a round number, not measured.
+This is an estimate of the tensors at the two peaks: generating a batch, and updating on a
+micro-batch. Bytes per token were counted on seven models of SHAPES with bfloat16 autocast
+(`test_memory.py` repeats the count on a small model). The GPU's context and the allocator's waste
+are a round number, not measured.
 """
 
 import json
@@ -18,7 +18,7 @@ from orchestrator.sampling.model import ModelSource
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
 GIB = 2**30
-CHARACTERS_PER_TOKEN = 4.0  # of English text, where no tokenizer has read it
+CHARACTERS_PER_TOKEN = 4.0  # of English text, if not tokenized
 TEMPLATE_TOKENS = 40.0  # of the chat template around a question
 # Bytes of a 4-bit weight: half a byte, an 8-bit scale per 64, a 32-bit scale per 256 of those.
 NF4_BYTES = 0.5 + 1 / 64 + 1 / 4096
@@ -27,7 +27,7 @@ PREFILL_BYTES = 9  # while a layer reads prompts without gradients
 SAVED_BYTES = 10  # saved for the backward pass, for each layer without gradient checkpointing
 RECOMPUTED_BYTES = 16  # peak of the one layer that is recomputed, with its gradients
 SAMPLING_BYTES = 16  # per logit, while a token is sampled
-LOSS_LOGITS = 4096 * 32768  # logits that TRL's loss holds at once, whatever the batch
+LOSS_LOGITS = 4096 * 32768  # logits that TRL's loss holds at once, for any batch
 DECODER_ROWS = 128  # completions that rollouts and evaluations sample at once on a GPU
 CPU_ROWS = 256  # and on CPUs
 OVERHEAD_BYTES = 3 * 2**29  # context, libraries' workspaces, fragmentation
@@ -119,7 +119,7 @@ class ModelShape:
 
 
 class HubModel(NamedTuple):
-    """A model of which no file needs to be read: its commit in experiments.yaml, and its shape."""
+    """A model with a known shape, so that no file must be read, and its commit."""
 
     revision: str
     shape: ModelShape
@@ -164,7 +164,7 @@ SHAPES = {name: model.shape for name, model in HUB_MODELS.items()}
 
 
 def shape_of(source: ModelSource) -> ModelShape | None:
-    """The shape of a model in SHAPES, in a folder or in the hub's cache; None if unknown."""
+    """The shape of a model in SHAPES, in a folder or in the Hub's cache; None if unknown."""
     if source.location in SHAPES:
         return SHAPES[source.location]
     file = source.folder / "config.json"
@@ -172,7 +172,7 @@ def shape_of(source: ModelSource) -> ModelShape | None:
 
 
 def shape_from(config: Mapping[str, Any]) -> ModelShape | None:
-    """The shape in a config.json, or None for another kind of model."""
+    """The shape in a config.json; None for other kinds of models."""
     config = config.get("text_config", config)
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
@@ -193,10 +193,11 @@ def shape_from(config: Mapping[str, Any]) -> ModelShape | None:
 
 @dataclass(frozen=True)
 class TrainingLoad:
-    """What decides the memory of one process of a cell. Lengths are maxima in tokens.
+    """The settings that determine the memory of one process of a cell. Lengths are maxima in
+    tokens.
 
-    `generated` rows are sampled together, of long prompts fewer unless they are `in_one_batch`;
-    `updated` rows go through the loss together. `optim` is the optimiser's name in TRL's settings.
+    generated: rows that are sampled together, fewer with long prompts unless `in_one_batch`.
+    updated: rows that go through the loss together. optim: the optimiser's name in TRL's settings.
     """
 
     generated: int
@@ -269,7 +270,7 @@ def training_memory(shape: ModelShape, load: TrainingLoad) -> Memory:
         saved = shape.layers * shape.hidden * size + RECOMPUTED_BYTES * shape.width
     else:
         saved = shape.layers * SAVED_BYTES * shape.width
-    # TRL keeps adapters in four bytes, those of a 4-bit model in two; Adam has two states.
+    # TRL stores adapters in four bytes per number, or two for a 4-bit model; Adam has two states.
     adapter_size = 2 if load.load_in_4bit else 4
     states = 2 if "8bit" in load.optim else 2 * adapter_size
     read = load.generated * load.prompt  # tokens of the prompts of a batch
@@ -293,7 +294,7 @@ def longest_prompt(
 ) -> int:
     """Tokens of the longest prompt that may fit `memory` bytes, in a batch of one row.
 
-    Counts only the weights, the cache and the input of a layer, so it is not too low.
+    It counts only the weights, the cache and the input of a layer, so it is not too low.
     """
     size = bytes_of(dtype)
     free = memory - weight_bytes(shape, dtype, load_in_4bit)
@@ -322,7 +323,7 @@ HEADROOM = 0.9  # share of the memory that an estimate may fill
 class Sizing(NamedTuple):
     """The largest micro-batch that fits, in 4 bits only if nothing else does.
 
-    `peak` is the estimated memory in bytes; `fits` is False if even the smallest does not.
+    peak: the estimated memory in bytes. fits: False if even the smallest does not fit.
     """
 
     batch: int

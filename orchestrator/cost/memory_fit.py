@@ -1,4 +1,4 @@
-"""How many of a plan's cells fit a GPU: by measured peaks of memory, else by the estimate. Pure."""
+"""The number of a plan's cells that fit a GPU, from measured or estimated peaks of memory. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ CUDA_CONTEXT_GIB = 0.75  # on top of what a process allocates; a round number, n
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """The peak memory of a model's largest cell, and how many such cells fit a GPU.
+    """The peak memory of a model's largest cell, and the number of such cells that fit a GPU.
 
-    requested: cells per GPU by `resources.gpus`; measured, running: numbers of finished and of
-    running cells with the same memory load that give the peak, 0 for an estimate. phases_gib: what
-    they have allocated at the peak of each phase. estimated_gib, estimated_phases_gib and the parts
-    parts_gib are the estimate in either case.
+    requested: cells per GPU by `resources.gpus`. measured, running: numbers of finished and of
+    running cells with the same memory load that the peak is from; 0 for an estimate. phases_gib:
+    their allocated memory at the peak of each phase. estimated_gib, estimated_phases_gib and
+    parts_gib are the estimate in both cases.
     """
 
     peak_gib: float
@@ -43,7 +43,7 @@ class MemoryFit:
     requested: int
 
     def lines(self, model: str) -> list[str]:
-        """As text: the peak and what fits, then measured phases beside their estimates."""
+        """As text: the peak and the fit, then measured phases beside their estimates."""
         cells = {"finished cell": self.measured, "running cell": self.running}
         of_cells = " and ".join(counted(n, kind) for kind, n in cells.items() if n)
         source = "estimated"
@@ -68,7 +68,7 @@ class MemoryFit:
 
 
 def memory_fit(plan: Plan, gpu: Gpu, measured: Mapping[str, GpuMemory]) -> dict[str, MemoryFit]:
-    """By model, how its largest cell fits a GPU; `measured` is by cell_id.
+    """By model, the fit of its largest cell on a GPU; `measured` is by cell_id.
 
     Empty for trials without a GPU; models of unknown shape are left out.
     """

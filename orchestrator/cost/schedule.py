@@ -1,8 +1,8 @@
 """The order in which cells run, and how they are packed on devices. Pure.
 
 The plan, a running sweep and the cluster simulation (`benchmarks/cluster_simulation.py`) share the
-same order and packing. A block is all policies of one model, dataset and seed; running block by
-block means that a sweep which ends early has dropped seeds, and its policies can be compared.
+same order and packing. A block is all policies of one model, dataset and seed. Since cells run
+block by block, a sweep that ends early lacks whole seeds, and its policies can be compared.
 """
 
 import heapq
@@ -29,8 +29,8 @@ def make_blocks(
     """The cells as blocks, in the order in which they start.
 
     Long blocks start first, and long cells within a block, so that short ones fill the end.
-    `by_seed`: all blocks of a seed come before the next seed's, in the grid's order, so that
-    stopping early leaves out seeds rather than models.
+    by_seed: all blocks of a seed come before the next seed's, in the grid's order, so that an early
+    stop leaves out seeds rather than models.
     """
     seeds = {seed: n for n, seed in enumerate(dict.fromkeys(map(_seeds, cells)))}
     blocks: dict[tuple[Any, ...], list[C]] = {}
@@ -56,7 +56,7 @@ class Job(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """The capacity of each device and their kind, and what a job takes of them.
+    """The kind and capacity of devices, and a job's share of them.
 
     `at_once` jobs run at a time; each has `workers` processes that occupy `share` of a device. All
     cells of an experiment have the same resources.
@@ -69,13 +69,13 @@ class Capacity(NamedTuple):
     share: float = 1.0
 
     def devices_of(self, slot: int) -> list[int]:
-        """The devices of the job in one of the `at_once` slots, by their numbers."""
+        """The numbers of the devices of the job in one of the `at_once` slots."""
         first, per_device = slot * self.workers, int(self.devices[0] / self.share + ROUNDING)
         return [(first + worker) // per_device for worker in range(self.workers)]
 
 
 class Placement(NamedTuple):
-    """When a job runs, in seconds from the start, and in which of the capacity's slots."""
+    """The start and end of a job, in seconds from the start, and its slot."""
 
     job: Job
     start: float

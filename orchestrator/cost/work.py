@@ -1,6 +1,6 @@
-"""What cells and probes compute, in tokens and FLOPs, and how fast such work was measured. Pure.
+"""The work of cells and probes, in tokens and FLOPs, and measured speeds. Pure.
 
-No speed is assumed: seconds per token of a model come from its finished cells, or from a pilot.
+Speeds are not assumed: seconds per token of a model come from its finished cells, or from a pilot.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ UNKNOWN_SIZE = 1.0  # parameters of a model of unknown shape
 
 
 class Lengths(NamedTuple):
-    """Mean tokens of a prompt and of a completion; `at_most`: of that, only the limit is known."""
+    """Mean tokens of a prompt and of a completion; at_most: only a completion's limit is known."""
 
     prompt: float
     completion: float
@@ -30,7 +30,7 @@ class Lengths(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Tokens of a completion with its prompt."""
+        """Tokens of a completion and its prompt."""
         return self.prompt + self.completion
 
 
@@ -52,7 +52,7 @@ class Work(NamedTuple):
 
     @property
     def tokens(self) -> float:
-        """All of them."""
+        """All tokens."""
         return self.training + self.evaluation
 
     def until(self, cell: Cell, update: int) -> float:
@@ -62,15 +62,16 @@ class Work(NamedTuple):
         return self.training * update / cell.updates + self.evaluation * evaluated
 
     def flops(self, cell: Cell, parameters: float) -> float:
-        """The FLOPs of these tokens, for a model of so many parameters."""
+        """The FLOPs of these tokens, for a model with this number of parameters."""
         passes = training_passes(cell) * self.training + self.evaluation
         return FORWARD_FLOPS * parameters * passes
 
 
 def cell_work(plan: Plan, cell: Cell, rollout: Lengths, answer: Lengths) -> Work:
-    """The work of a cell, without groups that its policy may discard.
+    """The work of a cell.
 
-    And without evaluations by an engine, which runs after training.
+    It excludes groups that its policy may discard, and evaluations by an engine, which run after
+    training.
     """
     limit = cell.grpo_settings.max_completion_length
     length = rollout.prompt + min(rollout.completion, limit)
@@ -86,11 +87,11 @@ def cell_work(plan: Plan, cell: Cell, rollout: Lengths, answer: Lengths) -> Work
 
 
 def training_passes(cell: Cell) -> int:
-    """Passes through the model for each token of a rollout, each as much as a forward pass.
+    """Passes through the model for each token of a rollout, in units of a forward pass.
 
-    The token is drawn; every use of it is a forward and a backward pass, which computes no
-    gradients of the base weights; checkpointing computes activations again. TRL needs the
-    reference's log-probabilities if beta > 0, and the old ones if a generation is used again.
+    Drawing the token is one pass. Every use is a forward and a backward pass, without gradients of
+    the base weights; checkpointing recomputes activations. TRL needs the reference's
+    log-probabilities if beta > 0, and the old ones if a generation is reused.
     """
     grpo, batch = cell.grpo_settings, cell.batch
     recomputes = grpo.gradient_checkpointing
@@ -108,7 +109,7 @@ def evaluations_until(cell: Cell, update: int) -> int:
 
 
 class Speed(NamedTuple):
-    """What was measured of a model: seconds until training begins, and seconds per token."""
+    """Measurements of a model: seconds until training begins, and seconds per token."""
 
     start: float
     per_token: float
@@ -116,13 +117,13 @@ class Speed(NamedTuple):
 
     @classmethod
     def of(cls, results: Sequence[Result], source: str) -> "Speed":
-        """The medians of finished cells; `source` says in words which they are."""
+        """The medians of finished cells; `source` describes them."""
         paces = []
         for result in results:
             ledger, timing = result.ledger, result.timing
             prompt = ledger.prompt_tokens / max(1, ledger.rollouts)
             tokens = ledger.prompt_tokens + ledger.generated_tokens
-            if timing.evaluation_seconds:  # 0 where an engine has evaluated, after training
+            if timing.evaluation_seconds:  # 0 if an engine has evaluated after training
                 tokens += timing.answer_tokens + timing.answers * prompt
             paces.append((ledger.seconds + timing.evaluation_seconds) / max(1, tokens))
         start = median(result.timing.start_seconds for result in results)
@@ -130,10 +131,10 @@ class Speed(NamedTuple):
 
 
 class ProbeWork(NamedTuple):
-    """A probe's missing samples, and their tokens with those of prompts.
+    """A probe's missing samples, and their tokens including prompts.
 
-    pace: seconds per token as a multiple of those of a cell, which has other devices; None where
-    that is unknown, because another engine draws.
+    pace: seconds per token as a multiple of a cell's, which has different devices; None if unknown
+    because a different engine draws.
     """
 
     model: str
@@ -143,10 +144,10 @@ class ProbeWork(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What remains to be computed, and what was measured before.
+    """The remaining work, and earlier measurements.
 
-    works: by cell_id; probes: by probe_id; speeds: by the model's name, of those that were
-    measured; parameters: by the model's name, UNKNOWN_SIZE where they are unknown.
+    works: by cell_id. probes: by probe_id. speeds: by the model's name, for measured models.
+    parameters: by the model's name, UNKNOWN_SIZE if unknown.
     """
 
     works: Mapping[str, Work] = MappingProxyType({})
@@ -154,12 +155,12 @@ class Estimates(NamedTuple):
     speeds: Mapping[str, Speed] = MappingProxyType({})
     parameters: Mapping[str, float] = MappingProxyType({})
     at_most: bool = False
-    """Whether the lengths of some completions are not known, so that their limit counts."""
+    """Whether the lengths of some completions are unknown, so that the limit is used."""
 
     def remaining(
         self, cells: Sequence[Cell], updates: Mapping[str, int]
     ) -> tuple[float, float | None]:
-        """Tokens and FLOPs of cells that have done so many `updates`, and of all probes.
+        """Tokens and FLOPs of cells with these `updates` done, and of all probes.
 
         The FLOPs are None if the size of a model is unknown.
         """

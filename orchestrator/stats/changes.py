@@ -26,9 +26,10 @@ def compare_learnable(
 ) -> list[Comparison]:
     """Learnable % of all pairs: policy -> seed -> percentage; … -> update -> share of live groups.
 
-    Only seeds vary: a t interval over seeds; infinite with one, unless `stored` has the variance of
-    learnable shares between more seeds. A pair with one seed each and no such variance is compared
-    by its live groups, paired by update: that covers other updates of this seed only.
+    Only seeds vary: the result is a t interval over seeds. With one seed it is infinite, unless
+    `stored` has the variance of learnable shares between more seeds. A pair with one seed each and
+    without such a variance is compared by its live groups, paired by update, which covers other
+    updates of this seed only.
     """
     numbers = {
         policy: {seed: (("",), np.array([value / 100])) for seed, value in by_seed.items()}
@@ -57,8 +58,8 @@ def compare_with_base(
 ) -> Comparison:
     """A policy's runs minus their base model: seed -> items and their changes.
 
-    The base model has no seeds, so only those of the runs vary. of_shares: no change exceeds 1
-    unless one of these does.
+    The base model has no seeds, so only the runs' seeds vary. of_shares: cut the interval off at
+    ±1, unless a change exceeds 1.
     """
     runs = [dict(zip(run[0], run[1], strict=True)) for run in changes.values()]
     items, values = available(runs)

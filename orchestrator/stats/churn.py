@@ -1,14 +1,14 @@
 """Churn: the questions that one side answers correctly and the other does not. Pure.
 
-With one sample per question, those are counted. With several, a question counts by how often a
-sample of one side is correct and one of the other is wrong, (1 − p) q, so that gained minus lost
-is the difference of the accuracies whatever the number of samples. Two sides that are equal have
-p (1 − p) of both: churn by chance, which the samples of one side tell, and beyond which gained and
-lost together are the mean of (p − q)².
+With one sample per question, these questions are counted. With several, a question counts by the
+probability (1 − p) q that a sample of one side is wrong and one of the other side is correct.
+Gained minus lost is then the difference of the accuracies, for any number of samples. Two equal
+sides gain and lose p (1 − p) each. This churn by chance is estimated from the samples of one side.
+Gained and lost together exceed it by the mean of (p − q)².
 
-Samples of different numbers are compared. Decile draws sample i of a question with the same random
-numbers in every evaluation, so that the samples i of two sides agree more often than by chance;
-those of an unchanged model always do.
+Only samples with different numbers are compared. Decile draws sample i of a question with the same
+random numbers in every evaluation, so that samples i of two sides agree more often than by chance;
+for an unchanged model they always agree.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ from orchestrator.stats.inference import available, group_codes, mcnemar_p, mean
 
 
 class Marks(NamedTuple):
-    """A question's samples in one run, each as the bit of its number: scored ones, correct ones."""
+    """A question's samples in one run as bits at their numbers: scored ones, correct ones."""
 
     scored: int = 0
     correct: int = 0
@@ -36,9 +36,9 @@ RunMarks = Mapping[str, Marks]  # by question
 
 
 class Flips(NamedTuple):
-    """Of each of the `items`, from 0 to 1: how often it is gained, lost, and either by chance.
+    """For each of the `items`, the probability that it is gained, lost, and either by chance.
 
-    by_chance: nan where neither side has a second sample or run.
+    by_chance: nan if neither side has a second sample or run.
     """
 
     items: list[str]
@@ -48,11 +48,11 @@ class Flips(NamedTuple):
 
 
 class Churn(NamedTuple):
-    """Questions gained and lost, of `questions` that have a score on both sides.
+    """Questions gained and lost, out of `questions` with a score on both sides.
 
-    by_chance: as many would be gained, and as many lost, if both sides were alike; None if unknown.
-    p: that as many are gained as lost, by McNemar's exact test where they are counted; else that of
-    the interval of their difference, `mean_effect`.
+    by_chance: the number that would be gained, and also lost, if both sides were equal; None if
+    unknown. p: for equal numbers of gained and lost questions, from McNemar's exact test if they
+    are counted, else from the interval of their difference, `mean_effect`.
     """
 
     questions: int
@@ -63,16 +63,16 @@ class Churn(NamedTuple):
 
     @property
     def net(self) -> float:
-        """Questions gained, less those lost."""
+        """Questions gained minus questions lost."""
         return self.gained - self.lost
 
 
 def flips(before: Sequence[RunMarks], after: Sequence[RunMarks]) -> Flips:
     """From runs of one side to runs of the other: means over all pairs of runs.
 
-    Of two runs, over the pairs of samples that have different numbers, or over all pairs of a
-    question that has no such pair. By chance: what two samples of a run differ by or, of a side
-    with several runs, those of two runs.
+    Two runs are compared by pairs of samples with different numbers, or by all pairs of a question
+    without such a pair. Chance is estimated from two samples of a run or, for a side with several
+    runs, from samples of two runs.
     """
     rates = [
         available([{i: m.rate for i, m in run.items() if m.scored} for run in side])
@@ -84,7 +84,7 @@ def flips(before: Sequence[RunMarks], after: Sequence[RunMarks]) -> Flips:
     octets = max(words, default=0).bit_length() // 8 + 1
     samples = [_Samples.of(side, items, octets) for side in (before, after)]
     both, differ = _both_correct(*samples)
-    # What the pairs of equal numbers add to how often both are correct: 0 if independent.
+    # The excess of pairs with equal numbers that are both correct: 0 if independent.
     known = np.isfinite(both)
     excess = _mean(both - samples[0].rates[:, None] * samples[1].rates, known)
     numbered = np.asarray(differ.any(axis=(0, 1)))
@@ -98,7 +98,7 @@ def churn(
     groups: Mapping[str, str] = MappingProxyType({}),
     only: Collection[str] | None = None,
 ) -> Churn | None:
-    """The mean over runs, of all questions or `only` some; None without any.
+    """The mean over runs, for all questions or `only` some; None without any.
 
     groups: question -> the group of related questions that it belongs to, for the p value.
     """
@@ -125,7 +125,7 @@ def churn(
 
 
 class _Samples(NamedTuple):
-    """Of a side, [runs, items, numbers]: whether a sample is scored, and correct (0 or 1)."""
+    """The samples of a side, [runs, items, numbers]: whether scored, and correct (0 or 1)."""
 
     scored: np.ndarray
     correct: np.ndarray
@@ -153,9 +153,9 @@ class _Samples(NamedTuple):
 
 
 def _both_correct(first: _Samples, second: _Samples) -> tuple[np.ndarray, np.ndarray]:
-    """[runs, runs, items]: how often a sample of each is correct; whether their numbers differ.
+    """[runs, runs, items]: how often samples of both are correct; whether their numbers differ.
 
-    Over the pairs of samples with different numbers or, without any, over all; nan without a pair.
+    Over pairs of samples with different numbers or, without any, over all; nan without a pair.
     """
     pairs, correct = (
         a.sum(axis=2)[:, None] * b.sum(axis=2) for a, b in zip(first, second, strict=True)
@@ -171,13 +171,13 @@ def _both_correct(first: _Samples, second: _Samples) -> tuple[np.ndarray, np.nda
 
 
 def _by_chance(side: _Samples, numbered: np.ndarray) -> np.ndarray:
-    """[items]: how often, of two samples or runs of one side, only the first is correct.
+    """[items]: how often only the first of two samples or runs of one side is correct.
 
     numbered: the items that are compared by samples with different numbers.
     """
     both, differ = _both_correct(side, side)
     own = np.eye(len(both), dtype=bool)[:, :, None]
-    # A single run is compared with itself, which takes two samples.
+    # A single run is compared with itself, which requires two samples.
     known = differ & own if len(both) == 1 else (differ | ~numbered) & ~own
     return _mean(side.rates[:, None] - both, known & np.isfinite(both))
 
@@ -187,5 +187,5 @@ def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _mean(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """[items] of [n, n, items]: the mean of the known ones; nan without any."""
+    """[items] from [n, n, items]: the mean of known values; nan without any."""
     return _ratio(np.where(known, values, 0.0).sum(axis=(0, 1)), known.sum(axis=(0, 1)))

@@ -34,10 +34,10 @@ from orchestrator.stats.power import Design, Needed, needed, needed_range
 
 
 class ItemScores(NamedTuple):
-    """One run's scores: of each item the mean over its samples, in [0, 1]; nan where all miss one.
+    """One run's scores: for each item the mean over its samples, in [0, 1]; nan without any score.
 
-    low: the same if every missing sample were wrong; missing: the share of the item's samples that
-    have no score, exactly 0 where all have one. None: no sample of an item with a score misses one.
+    low: the same if every missing score were 0. missing: the share of the item's samples without a
+    score; exactly 0 if all have one. None: items have a score for all samples or none.
     """
 
     items: Sequence[str]
@@ -49,7 +49,7 @@ class ItemScores(NamedTuple):
     def of_counts(
         cls, counts: Mapping[str, tuple[int, float]], samples: int | np.ndarray
     ) -> "ItemScores":
-        """Of item -> its samples with a score, and their sum; `samples`: of each, or of all."""
+        """From item -> number of scored samples, and their sum; `samples`: of each, or of all."""
         scored, total = np.array([*counts.values()], float).reshape(-1, 2).T
         means = np.divide(total, scored, out=np.full(len(total), nan), where=scored > 0)
         every = np.maximum(scored, samples)
@@ -57,7 +57,7 @@ class ItemScores(NamedTuple):
 
     @classmethod
     def weighted(cls, runs: Sequence["ItemScores"], weights: Sequence[float]) -> "ItemScores":
-        """The sum of runs with bounds, each times its weight, of the items that all have."""
+        """The weighted sum of runs with bounds, for the items that all have."""
         places = [{item: place for place, item in enumerate(run.items)} for run in runs]
         shared = [item for item in runs[0].items if all(item in each for each in places)]
         scores, low, missing = np.zeros((3, len(shared)))
@@ -65,20 +65,20 @@ class ItemScores(NamedTuple):
             columns = np.array([place[item] for item in shared], int)
             own_scores, own_low, own_missing = (np.asarray(each)[columns] for each in own)
             scores += weight * own_scores
-            # The lowest value of what is subtracted is its highest one.
+            # For a negative weight, the lower bound comes from the upper one.
             low += weight * (own_low if weight >= 0 else own_low + own_missing)
             missing += abs(weight) * own_missing
         return cls(shared, scores, low, missing)
 
     def scaled(self, factor: float, less: float) -> "ItemScores":
-        """A run with bounds, whose scores are (score − less) × factor."""
+        """A run with bounds and the scores (score − less) × factor."""
         scores, low, missing = (np.asarray(each) for each in self[1:])
         return ItemScores(
             self.items, factor * (scores - less), factor * (low - less), factor * missing
         )
 
 
-ROUNDING = 1e-8  # a mean difference of shares below is due to the rounding of scores
+ROUNDING = 1e-8  # a smaller mean difference of shares is due to rounding
 # seed -> the run, of one policy; the bounds of a run may be left out
 RunScores = Mapping[int, ItemScores | tuple[Sequence[str], np.ndarray]]
 Verdict = Literal["a", "b", "inconclusive"]
@@ -91,24 +91,24 @@ class Comparison:
     """Policy `a` minus policy `b`, in points.
 
     effect, low, high: the mean difference and its 95 % interval, for new seeds and new items; with
-        one seed of unknown `spreads`, for new items under that seed only. It contains zero where p
-        is above .05. Without shared items: nan, −∞ and ∞. Where the policies miss scores unlike,
-        interval and p allow for every value of the missing scores.
+        one seed of unknown `spreads`, for new items with that seed only. It contains zero if p is
+        above .05. Without shared items: nan, −∞ and ∞. If the policies differ in missing scores,
+        interval and p allow for all values of these.
     p, p_holm: two-sided, uncorrected and corrected for all `tests` comparisons; computed by `test`.
     p_runs: conditional on these runs, from permuting items, or McNemar's test.
     runs: training seeds of each policy; they are not paired.
-    left_out: items that have no score in any run of one of the policies.
+    left_out: items without a score in any run of one of the policies.
     variances: components of the difference of two single runs (as shares, not points).
-    item: what an item is: a test "question", an "update" of training, or the "run", of which there
-        is one number.
-    spreads: the variance of each policy's results between seeds; None where it is unknown.
-    groups: of related items, each of which is one item of the test; None where none are related.
-    missing: the share of each policy's samples that have no score. missing_p: that they are missing
-        alike, from permuting items. bounds: the ends of the interval that holds whatever the
-        missing scores are. missing_runs: of each policy, those without any score.
-    level: Holm's p up to which a policy is better; above it, the interval contains zero.
-    scope: what the verdict is about: these "models" on new questions, which single runs decide, or
-        "policies" on new questions and with new seeds, which need several runs of each.
+    item: the kind of items: a test "question", an "update" of training, or the "run", with one
+        number each.
+    spreads: the variance of each policy's results between seeds; None if it is unknown.
+    groups: number of groups of related items, which are the items of the test; None without any.
+    missing: the share of each policy's samples without a score. missing_p: p for equal missingness,
+        from permuting items. bounds: the ends of the interval for all possible missing scores.
+        missing_runs: runs of each policy without any score.
+    level: the largest Holm's p of a verdict; above it, the interval contains zero.
+    scope: of the verdict: these "models" on new questions, which single runs decide, or "policies"
+        on new questions and with new seeds, which need several runs of each.
     """
 
     a: str
@@ -138,12 +138,12 @@ class Comparison:
 
     @property
     def leader_first(self) -> "Comparison":
-        """The same with the policy that is ahead as `a`."""
+        """The same with the leading policy as `a`."""
         return self.reversed if self.effect < 0 else self
 
     @property
     def reversed(self) -> "Comparison":
-        """The same with `a` and `b` in each other's place."""
+        """The same with `a` and `b` swapped."""
         verdicts: dict[Verdict, Verdict] = {"a": "b", "b": "a", "inconclusive": "inconclusive"}
         return replace(
             self,
@@ -167,7 +167,7 @@ class Comparison:
 
     @property
     def misses_unlike(self) -> bool:
-        """Whether whole runs are missing, or scores to different extents, beyond chance."""
+        """Whether runs are missing, or the policies differ in missing scores beyond chance."""
         return any(self.missing_runs) or self.missing_p <= ALPHA
 
     @property
@@ -177,22 +177,22 @@ class Comparison:
 
     @property
     def seeds(self) -> int:
-        """Training seeds of the policy that has fewer."""
+        """Training seeds of the policy with fewer."""
         return min(self.runs)
 
     @property
     def whole_range(self) -> bool:
-        """Whether the interval excludes no possible difference of shares."""
+        """Whether the interval contains all possible differences of shares."""
         return self.low <= -100 and self.high >= 100
 
     @property
     def covers_seeds(self) -> bool:
-        """Whether the interval holds for other training seeds; policies need that for a verdict."""
+        """Whether the interval covers other training seeds, as a verdict on policies requires."""
         return None not in self.spreads
 
     @property
     def stored(self) -> dict[str, SeedSpread]:
-        """By policy: a variance between seeds that rests on more runs than those compared."""
+        """By policy: a variance between seeds from more runs than those compared."""
         return {
             policy: spread
             for policy, spread, runs in zip((self.a, self.b), self.spreads, self.runs, strict=True)
@@ -213,13 +213,13 @@ class Comparison:
     def needed(self) -> Needed:
         """Sample sizes that detect a true difference of this size with 80 % power.
 
-        At the strictest of Holm's levels, since a verdict has to survive the correction.
+        At the strictest of Holm's levels, since a verdict must survive the correction.
         """
         return self._in_items(needed(self.variances, self.effect / 100, self._design))
 
     @cached_property
     def needed_range(self) -> tuple[Needed, Needed]:
-        """The least and the most of `needed` that these results leave possible."""
+        """The lower and upper bounds of `needed` that are compatible with these results."""
         least, most = needed_range(self.variances, self.effect / 100, self._design)
         return self._in_items(least), self._in_items(most)
 
@@ -229,7 +229,7 @@ class Comparison:
         return Design(self.seeds, self.groups or self.items, self.level / self.tests, df)
 
     def _in_items(self, needed: Needed) -> Needed:
-        """Sample sizes of groups as those of items, in groups of the same mean size."""
+        """Sample sizes in groups converted to items, for groups of the same mean size."""
         if self.groups is None:
             return needed
         seeds, items, both = needed
@@ -254,14 +254,13 @@ def compare_policies(
 ) -> list[Comparison]:
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
-    Runs are paired by item; all runs of both policies count, and an item counts where some run of
-    each has its score. The variance between seeds is each policy's
-    own, or that of `stored`, where more runs of the same policy with these settings have it.
-    `groups`: item -> the group of related items that it belongs to. A pair without a shared item,
-    or with one shared question, is inconclusive, and so is a pair with a policy whose variance
-    between seeds is unknown. `missing_runs`: of a policy, runs beyond these that were planned; they
-    count as runs without any score, whose scores may be anything. `level`: of the intervals.
-    Raises ValueError where a policy has no run, or a run contains an item twice.
+    Runs are paired by item. All runs of both policies count; an item counts if some run of each
+    policy has its score. The variance between seeds is each policy's own, or the one in `stored` if
+    it is from more runs of the same policy with these settings. A pair is inconclusive without
+    shared items, with one shared question, or if a policy's variance between seeds is unknown.
+    groups: item -> the group of related items that it belongs to. missing_runs: planned runs of a
+    policy beyond these; they count as runs with unknown scores. level: of the intervals. Raises
+    ValueError if a policy has no run, or a run contains an item twice.
     """
     sides = {
         policy: _side(policy, scores, missing_runs.get(policy, 0))
@@ -283,8 +282,8 @@ def compare_policies(
 def adjust(comparisons: Sequence[Comparison], level: float = ALPHA) -> list[Comparison]:
     """Holm's correction over all given comparisons, for example those of a whole report.
 
-    A policy is named the better one where the interval excludes zero and Holm's p is at most
-    `level`, but never by a single seed whose spread is unknown, unless the scope is these models.
+    A policy is the better one if the interval excludes zero and Holm's p is at most `level`, but
+    not with a single seed of unknown spread, unless the scope is these models.
     """
     adjusted = []
     for c, p in zip(comparisons, holm([c.p for c in comparisons]), strict=True):
@@ -299,7 +298,7 @@ def adjust(comparisons: Sequence[Comparison], level: float = ALPHA) -> list[Comp
 class _Side:
     """Runs of one policy: each a mapping of items to values, lowest values and missing shares.
 
-    missing_runs: how many further ones have no score at all.
+    missing_runs: the number of further runs without any score.
     """
 
     runs: tuple[Mapping[str, float], ...]
@@ -309,7 +308,7 @@ class _Side:
 
     @cached_property
     def available(self) -> Available:
-        """The items that have a score in some run, and their values [runs, items]."""
+        """The items with a score in some run, and their values [runs, items]."""
         return available(self.runs)
 
     @cached_property
@@ -319,7 +318,7 @@ class _Side:
 
     @property
     def run_means(self) -> np.ndarray:
-        """[runs]: over `available`; of nothing, none."""
+        """[runs]: means over `available`; empty without items."""
         values = self.available.values
         return values.mean(axis=1) if values.size else np.array([])
 
@@ -329,7 +328,7 @@ class _Side:
         return all(not (value < 0 or value > 1) for run in self.runs for value in run.values())
 
     def bounds(self, items: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest values and missing shares, [runs, items]; 0 and 1 where a run lacks an item."""
+        """Lowest values and missing shares, [runs, items]; 0 and 1 if a run lacks an item."""
         none: list[Mapping[str, float]] = [{}] * self.missing_runs
         low = np.array([[run.get(i, 0.0) for i in items] for run in (*self.lows, *none)], float)
         missing = [[run.get(i, 1.0) for i in items] for run in (*self.missing, *none)]
@@ -376,8 +375,8 @@ class _Pair:
     def judge(
         self, first: np.ndarray, second: np.ndarray, groups: np.ndarray | None
     ) -> tuple[Effect, str, float]:
-        """The effect of values [runs, items], the name of the test, and p given these runs."""
-        if first.shape[1] == 1 and self.item != "run":  # says nothing about other items
+        """The effect of values [runs, items], the name of the test, and p for these runs."""
+        if first.shape[1] == 1 and self.item != "run":  # no information about other items
             return Effect(float(first.mean() - second.mean()), -inf, inf, 1.0), "none", 1.0
         effect = difference_effect(first, second, self.spreads, groups, self.level)
         test, p_runs = _test(first, second, "group" if groups is not None else self.item, groups)
@@ -386,9 +385,9 @@ class _Pair:
             mean, p, p_runs = 0.0, 1.0, 1.0
         if self.runs == (1, 1) and None in self.spreads:
             p = p_runs
-        elif self.runs == (1, 1) and first.shape[1] > 1:  # seeds that vary make p no smaller
+        elif self.runs == (1, 1) and first.shape[1] > 1:  # varying seeds do not make p smaller
             p = max(p, p_runs)
-        if p > self.level:  # the exact test is what counts
+        if p > self.level:  # the exact test takes precedence
             low, high = min(low, 0.0), max(high, 0.0)
         effect = Effect(mean, low, high, p)
         shares = self.first.within_unit and self.second.within_unit
@@ -434,11 +433,11 @@ def _compare(pair: _Pair, groups: Mapping[str, str]) -> Comparison:
 
 
 def _with_bounds(compared: Comparison, pair: _Pair, groups: Mapping[str, str]) -> Comparison:
-    """The comparison with what the missing scores leave possible.
+    """The comparison with bounds for missing scores.
 
-    Scores that are missing alike are ignored. Where they are not, they may hide or feign a
-    difference: interval and p are then the widest over all values that they may have (Horowitz and
-    Manski 2000).
+    Scores that are missing equally for both policies are ignored. Otherwise they may hide or cause
+    a difference: interval and p are then the widest over all possible values (Horowitz and Manski
+    2000).
     """
     items = sorted(pair.first.every & pair.second.every)
     (low_a, missing_a), (low_b, missing_b) = pair.first.bounds(items), pair.second.bounds(items)
@@ -462,7 +461,7 @@ def _with_bounds(compared: Comparison, pair: _Pair, groups: Mapping[str, str]) -
 def _judge_filled(
     pair: _Pair, first: np.ndarray, second: np.ndarray, codes: np.ndarray | None
 ) -> Effect:
-    """The effect with values in place of missing scores; runs that are added vary between seeds."""
+    """The effect with values in place of missing scores; added runs vary between seeds."""
     if pair.first.missing_runs or pair.second.missing_runs:
         spreads = seed_spread([*first.mean(axis=1)]), seed_spread([*second.mean(axis=1)])
         pair = replace(pair, spreads=spreads)
@@ -472,7 +471,7 @@ def _judge_filled(
 def _components(
     first: np.ndarray, second: np.ndarray, spreads: tuple[SeedSpread | None, SeedSpread | None]
 ) -> Variances:
-    """Of the difference of two single runs; where seeds are unknown, all of it is between items."""
+    """Variances of the difference of two single runs; with unknown seeds, all is between items."""
     items = first.shape[1]
     rests = residual(first), residual(second)
     item = 0.0

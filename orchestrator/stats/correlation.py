@@ -9,8 +9,8 @@ from scipy.special import ndtri
 
 from orchestrator.stats.inference import ALPHA
 
-FEWEST_POINTS = 8  # of a straight line; the interval of fewer says nothing
-SMALLEST_BLOCK = 4  # points of which a correlation has a standard error
+FEWEST_POINTS = 8  # of a straight line; the interval for fewer is meaningless
+SMALLEST_BLOCK = 4  # least points for the standard error of a correlation
 
 
 class RSquared(NamedTuple):
@@ -26,14 +26,15 @@ class RSquared(NamedTuple):
 def r_squared(*blocks: np.ndarray, level: float = ALPHA) -> RSquared:
     """R² of straight lines within blocks of points [points, 2], with Fisher's interval.
 
-    The points of a block are independent, for example policies of one model; blocks may differ in
-    level and scale, and may be of the same policies. Each block has its own correlation r, and
-    atanh r a standard error of 1/√(n − 3) (Fisher 1921). R² is that of their mean weighted by
-    n − 3, whose standard error is the weighted mean of theirs: if all blocks deviate alike, it is
-    no smaller than that of one. Where the interval of r contains zero, that of R² begins at zero.
+    The points of a block are independent, for example policies of one model. Blocks may differ in
+    level and scale, and may have the same policies. Each block has its own correlation r; atanh r
+    has a standard error of 1/√(n − 3) (Fisher 1921). R² is computed from their mean weighted by n −
+    3. Its standard error is the weighted mean of the blocks' errors, so that it is not smaller than
+    one block's if all blocks deviate together. If the interval of r contains zero, the interval of
+    R² begins at zero.
 
-    Blocks of fewer than four points, or with (nearly) constant x or y, say nothing. With fewer than
-    eight points in the others, the value is nan and the interval [0, 1].
+    Blocks with fewer than four points, or with (nearly) constant x or y, are ignored. With fewer
+    than eight remaining points, the value is nan and the interval [0, 1].
     """
     large = [block for block in blocks if len(block) >= SMALLEST_BLOCK]
     points = sum(map(len, large))
@@ -55,7 +56,7 @@ def independent_points(
 ) -> list[tuple[float, float]]:
     """One point for each set of prompts: the mean over its training runs.
 
-    policies: of each, training run -> its point. Policies that share a run (both chose the same
+    policies: for each, training run -> its point. Policies that share a run (both chose the same
     prompts, and only one was trained) have one point.
     """
     sets: list[dict[str, tuple[float, float]]] = []

@@ -1,15 +1,15 @@
-"""Accuracy as a product, and what each of its factors adds to a gain. Pure.
+"""Accuracy as a product, and each factor's contribution to a gain. Pure.
 
-accuracy = finished × parsed where finished × correct where parsed. Of the samples that were marked:
-`finished` are those that did not end at the token limit without an answer, `parsed` those of which
-an answer was read, whether it is right or wrong. Means are over questions, as those of accuracy,
-and a factor is a ratio of two of them, so that the product is the accuracy exactly. A factor that
-would be divided by nothing is unknown, and so is then the division of a gain that needs it.
+accuracy = finished × parsed where finished × correct where parsed. Among marked samples, `finished`
+ones did not end at the token limit without an answer, and `parsed` ones have a read answer, right
+or wrong. Means are over questions, as for accuracy, and a factor is a ratio of two means, so that
+the product equals the accuracy exactly. A factor with a denominator of 0 is unknown, and so is the
+division of a gain that needs it.
 
-A gain is divided by Shapley's values: each factor gets its mean effect over the orders in which the
-three could have changed. The parts add up to the gain, and none depends on an order. Intervals are
-those of the gain (`mean_effect`, `difference_effect`) of the linearized parts, of which each
-question and run has a value (the delta method: Cochran 1977 for ratios).
+A gain is divided by Shapley values: each factor gets its mean effect over all orders in which the
+three could have changed. The parts add up to the gain and do not depend on an order. Intervals are
+computed like those of the gain (`mean_effect`, `difference_effect`), from linearized parts for each
+question and run (the delta method: Cochran 1977 for ratios).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,11 +29,11 @@ from orchestrator.stats.inference import (
 )
 from tasks.marking.marks import FACTORS, FINISHED, MARKED, PARSED
 
-STEP = 1e-30  # of complex numbers, whose imaginary part is then the derivative, exactly
+STEP = 1e-30  # of the complex-step derivative, which is exact
 
 
 class AnswerCounts(NamedTuple):
-    """A question's marked samples in one run, and how many of them are finished, and so on."""
+    """The number of a question's marked samples in one run, and of finished ones, and so on."""
 
     marked: int = 0
     finished: int = 0
@@ -42,7 +42,7 @@ class AnswerCounts(NamedTuple):
 
     @classmethod
     def of(cls, outcomes: Iterable[str]) -> "AnswerCounts":
-        """Of the outcomes of its samples."""
+        """The counts of these outcomes."""
         counts = [0, 0, 0, 0]
         for outcome in outcomes:
             for place, counted in enumerate((MARKED, FINISHED, PARSED, ("correct",))):
@@ -54,7 +54,7 @@ RunAnswers = Mapping[str, AnswerCounts]  # by question
 
 
 class Factors(NamedTuple):
-    """The three factors of an accuracy, from 0 to 1; None: unknown, because nothing has it."""
+    """The three factors of an accuracy, from 0 to 1; None if unknown (a denominator of 0)."""
 
     finished: float | None
     parsed: float | None
@@ -69,7 +69,7 @@ class Factors(NamedTuple):
 
     @property
     def lacking(self) -> str:
-        """Why a factor is unknown; empty where all are known."""
+        """Why a factor is unknown; empty if all are known."""
         if self.finished is None:
             return "no completion was marked"
         if self.parsed is None:
@@ -80,8 +80,8 @@ class Factors(NamedTuple):
 class DividedGain(NamedTuple):
     """A gain in accuracy (shares) from one side to another, and its parts, in order of FACTORS.
 
-    parts: None where a factor is unknown; `unknown` says which side lacks what. questions: those
-    with a marked sample on both sides.
+    parts: None if a factor is unknown, for the reason in `unknown`. questions: the number with a
+    marked sample on both sides.
     """
 
     before: Factors
@@ -93,7 +93,7 @@ class DividedGain(NamedTuple):
 
 
 def factors_of(runs: Sequence[RunAnswers], only: Collection[str] | None = None) -> Factors:
-    """The factors of all runs together, over the questions with a marked sample or `only` some."""
+    """The factors of all runs together, over questions with a marked sample or `only` some."""
     marked = [_marked(run, only) for run in runs]
     if not any(marked):
         return Factors(None, None, None)
@@ -101,10 +101,10 @@ def factors_of(runs: Sequence[RunAnswers], only: Collection[str] | None = None) 
 
 
 def gain_parts(before: Sequence[float], after: Sequence[float]) -> np.ndarray:
-    """[3]: what each of three factors adds to the change of their product (Shapley 1953).
+    """[3]: the contributions of three factors to the change of their product (Shapley 1953).
 
-    The parts sum to the change. That of a factor which does not change is 0, and swapping both
-    sides reverses every sign.
+    The parts sum to the change. The part of a constant factor is 0, and swapping the sides reverses
+    every sign.
     """
     old, new = np.asarray(before), np.asarray(after)
     parts = []
@@ -126,10 +126,10 @@ def divided_gain(
 ) -> DividedGain | None:
     """The gain from the runs of one side to those of another; None without a shared question.
 
-    paired: the runs of both sides belong together, such as a base model and what was trained from
-    it with each seed; a question counts where both have a marked sample. Otherwise every run of
-    both sides counts, as in `compare_policies`. groups: question -> the group of related questions
-    that it belongs to; only: of these questions.
+    paired: the runs of both sides belong together, such as a base model and the models trained from
+    it with each seed; a question counts if both have a marked sample. Otherwise all runs of both
+    sides count, as in `compare_policies`. groups: question -> the group of related questions that
+    it belongs to. only: the questions to use.
     """
     sides = [[_marked(run, only) for run in side] for side in (before, after)]
     if paired:
@@ -150,7 +150,7 @@ def divided_gain(
     codes = group_codes(items, groups)
 
     def effect(slopes: np.ndarray, mean: float) -> Effect:
-        """Of a value with these derivatives by `means`: that of its linearization."""
+        """The effect of a value's linearization, with these derivatives by `means`."""
         of_first, of_last = (
             np.tensordot(own, side - side.mean(axis=(1, 2), keepdims=True), 1)
             for own, side in ((slopes[:3], first), (slopes[3:], last))
@@ -173,11 +173,11 @@ def divided_gain(
 
 
 def factor_scores(run: RunAnswers, factor: str, samples: int) -> ItemScores | None:
-    """A factor of one run as scores to compare, whose mean over questions is the factor.
+    """A factor of one run as scores to compare; their mean over questions is the factor.
 
-    Each is linearized at the run's means, so that it may lie outside of [0, 1]. None where the
-    factor is unknown. samples: those of each question, marked or not. The bounds are those of
-    missing samples that count in the factor's denominator only, or in both.
+    Scores are linearized at the run's means, so they may lie outside [0, 1]. None if the factor is
+    unknown. samples: of each question, marked or not. For the bounds, missing samples count only in
+    the factor's denominator, or also in its numerator.
     """
     place = FACTORS.index(factor)
     marked = _marked(run, None)
@@ -205,7 +205,7 @@ def _shares(
 ) -> tuple[list[str], np.ndarray]:
     """Questions, and [3, runs, items]: the shares of their samples finished, parsed and correct.
 
-    items: None: those that `available` has of these runs.
+    items: None means the `available` ones of these runs.
     """
     known = [
         available([{i: each[place] / each.marked for i, each in run.items()} for run in runs])

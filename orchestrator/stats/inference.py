@@ -1,7 +1,7 @@
 """Intervals, tests, and variances between questions and seeds. Pure: NumPy and SciPy.
 
-Values are [runs, items]: for one run (training seed) and one test question, the mean correctness
-over that question's samples. A question is one cluster of samples.
+Values are [runs, items]: the mean correctness over a question's samples, for one run (training
+seed) and one test question. A question is one cluster of samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from scipy.special import bdtr, stdtr, stdtrit
 from orchestrator.plugins.streams import generator
 
 ALPHA = 0.05  # of an interval or a test, two-sided: the convention of the field
-EXACT = 14  # items up to which all 2^14 sign patterns are tried
+EXACT = 14  # most items with all 2^14 sign patterns tried
 BLOCK = 2_000_000  # random numbers in memory at once
 SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-300
 WITHIN_GROUPS = 0.05  # correlation of a group's items, for the degrees of freedom
-LARGEST = 1e150  # of a quantile of t, so that its square is finite
-ZERO_WIDTH = 1e-12  # half widths below count as zero
+LARGEST = 1e150  # quantile of t, so that its square is finite
+ZERO_WIDTH = 1e-12  # smaller half widths count as zero
 
 
 Floats = TypeVar("Floats", float, np.ndarray)
@@ -38,7 +38,7 @@ class Interval(NamedTuple):
 class MeanSquares(NamedTuple):
     """Two-way analysis of variance of differences [seeds, items], one value per combination.
 
-    Expected values of the components: rest + items · seed, rest + seeds · item, rest.
+    Expected values: rest + items · seed, rest + seeds · item, rest.
     """
 
     seed: float
@@ -55,7 +55,7 @@ class Variances(NamedTuple):
 
 
 class SeedSpread(NamedTuple):
-    """Variance of one policy's result (a share) between training seeds, from `cells` runs of it."""
+    """Variance of one policy's result (a share) between training seeds, from `cells` runs."""
 
     variance: float
     df: float
@@ -71,7 +71,7 @@ class Effect(NamedTuple):
     p: float
 
     def within(self, least: float, most: float) -> "Effect":
-        """Cut off at the possible values; an infinite interval, of nothing known, stays."""
+        """The effect cut off at the possible values; an infinite interval does not change."""
         if not isfinite(self.low):
             return self
         mean, low, high = (min(max(value, least), most) for value in self[:3])
@@ -92,7 +92,7 @@ def mean_squares(differences: np.ndarray) -> MeanSquares:
 
 
 class Available(NamedTuple):
-    """Scores [runs, items] of the items that have one in some run; the missing ones are filled."""
+    """Scores [runs, items] of the items with a score in some run; missing ones are filled."""
 
     items: list[str]
     values: np.ndarray
@@ -104,12 +104,12 @@ class Available(NamedTuple):
 
 
 def available(runs: Sequence[Mapping[str, float]]) -> Available:
-    """The scores of runs (item -> score; nan, or no entry, where it is missing), items sorted.
+    """The scores of runs (item -> score; nan or no entry if missing), items sorted.
 
-    A missing score is filled with the least-squares fit of an effect of its run and one of its
-    item, so that the mean over runs and items is not moved by which runs and items it is missing
-    of, and runs do not seem more alike than they are. Where the effects of runs are not determined,
-    because some share no item, even indirectly: only the items of every run.
+    A missing score is filled with the least-squares fit of a run effect and an item effect. The
+    mean over runs and items then does not depend on which scores are missing, and the similarity of
+    runs is not overestimated. If run effects are not determined, because some runs do not share
+    items even indirectly, only the items of all runs are used.
     """
     scored = [{i for i, value in run.items() if value == value} for run in runs]
     items = sorted(set.union(*scored))
@@ -120,9 +120,9 @@ def available(runs: Sequence[Mapping[str, float]]) -> Available:
     counts = known.sum(axis=0)  # runs of each item
     present = np.where(known, values, 0.0)
     above = np.where(known, values - present.sum(axis=0) / counts, 0.0).sum(axis=1)
-    # The normal equations of the runs' effects, those of the items eliminated: [runs, runs].
+    # The normal equations of the run effects, with item effects eliminated: [runs, runs].
     normal = np.diag(known.sum(axis=1).astype(float)) - (known / counts) @ known.T
-    # Their rank is runs − 1 where items connect all runs: only differences of effects are known.
+    # The rank is runs − 1 if items connect all runs: only differences of effects are known.
     if np.linalg.matrix_rank(normal, tol=1e-9 * len(items), hermitian=True) < len(runs) - 1:
         whole = known.all(axis=0)
         return Available(
@@ -134,9 +134,9 @@ def available(runs: Sequence[Mapping[str, float]]) -> Available:
 
 
 def group_codes(items: Sequence[str], groups: Mapping[str, str]) -> np.ndarray | None:
-    """The group of each item as a number from 0; None where no two items are of one group.
+    """The group of each item as a number from 0; None if no two items share a group.
 
-    An item that `groups` does not name, or names "", is a group of its own.
+    An item that is missing in `groups`, or has the group "", is a group of its own.
     """
     names = [(group, "") if (group := groups.get(i)) else ("", i) for i in items]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -144,17 +144,18 @@ def group_codes(items: Sequence[str], groups: Mapping[str, str]) -> np.ndarray |
 
 
 def by_group(values: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
-    """[runs, groups] of [runs, items], with the same mean of each run.
+    """[runs, groups] from [runs, items], with the same mean of each run.
 
-    `groups`: a number from 0 for each item. The mean over items is a ratio of sums over groups; a
-    group counts by its deviation from its run's mean, times its size over the mean size (the
-    linearized ratio estimator: Cochran 1977), with the correction of Bell and McCaffrey (2002)
-    because a large group pulls the mean towards itself. Groups of equal sizes are plain means.
+    groups: a number from 0 for each item. The mean over items is a ratio of sums over groups. A
+    group's value is its deviation from its run's mean, times its size over the mean size (the
+    linearized ratio estimator: Cochran 1977), with the correction of Bell and McCaffrey (2002),
+    because a large group pulls the mean towards itself. For groups of equal sizes, values are plain
+    means.
     """
     if groups is None:
         return values
     order = np.argsort(groups, kind="stable")
-    # Where each group begins in `order`.
+    # The start of each group in `order`.
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     mean = values.mean(axis=1, keepdims=True)
     sums = np.add.reduceat((values - mean)[:, order], starts, axis=1)  # [runs, groups]
@@ -167,9 +168,10 @@ def by_group(values: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
 
 
 def _group_df(items: int, groups: np.ndarray | None) -> float:
-    """Degrees of freedom between groups, by Satterthwaite: fewer where some are much larger.
+    """Degrees of freedom between groups, by Satterthwaite: fewer if some are much larger.
 
-    As if the items of a group correlated a little; in equal groups, that does not matter.
+    It assumes a small correlation between the items of a group, which has no effect for equal
+    groups.
     """
     if groups is None:
         return items - 1
@@ -182,8 +184,8 @@ def _half_width(parts: Sequence[VarianceComponent], level: float) -> float:
     """The root of the sum of squares of the components' own t half widths (Banerjee 1960).
 
     Its coverage is at least nominal for every ratio of the variances and at every level, and exact
-    where only one component is positive. Cochran's and Satterthwaite's quantiles are too small at
-    strict levels (Holm's) where few seeds bring most of the variance.
+    if only one component is positive. Cochran's and Satterthwaite's quantiles are too small at
+    strict levels (Holm's) if few seeds cause most of the variance.
     """
     # with less than one degree of freedom, quantiles overflow
     quantiles = ((v, min(LARGEST, -float(stdtrit(df, level / 2)))) for v, df in parts if v > 0)
@@ -195,14 +197,14 @@ def mean_effect(
 ) -> Effect:
     """Mean of [seeds, items] with an interval for new seeds and new items, or groups of items.
 
-    With one seed it covers new items under that seed only; with one item, or one group of `groups`
+    With one seed it covers new items with that seed only; with one item, or one group of `groups`
     (see `by_group`), it is infinite. Raises ValueError unless all values are finite.
     """
     _check(values)
     df = _group_df(values.shape[1], groups)
     values = by_group(values, groups)
     seeds, items = values.shape
-    if items == 1:  # says nothing about others
+    if items == 1:  # no information about other items
         return Effect(float(values.mean()), -inf, inf, 1.0)
     squares = mean_squares(values)
     by_seed = (squares.seed / values.size, seeds - 1)  # with the residual
@@ -218,23 +220,21 @@ def difference_effect(
     groups: np.ndarray | None = None,
     level: float = ALPHA,
 ) -> Effect:
-    """Mean of `first` [runs, items] minus `second` [runs, items], whose items are the same.
+    """Mean of `first` [runs, items] minus `second` [runs, items] with the same items.
 
-    Paired by item, but not by run: every run of both sides counts (Welch's test). `spreads`: the
-    variance of one run's mean between seeds, of each side; None where unknown, and then the
-    interval covers new items only. Where it is 0, because runs have the same mean by chance, it is
-    what the side's residual brings.
-    The variance of the items' differences is what exceeds the residual, which is in that of seeds;
-    of two items, all of it.
-    `groups` (see `by_group`): of items that are not independent. Raises ValueError unless all
-    values are finite.
+    It is paired by item, but not by run: all runs of both sides count (Welch's test). spreads: for
+    each side, the variance of one run's mean between seeds; None if unknown, and then the interval
+    covers new items only. If it is 0, because runs have the same mean by chance, the side's
+    residual is used. The variance of the items' differences excludes the residual, which is
+    included in the variance of seeds; for two items it includes it. groups (see `by_group`): of
+    items that are not independent. Raises ValueError unless all values are finite.
     """
     _check(first)
     _check(second)
     df = _group_df(first.shape[1], groups)
     first, second = by_group(first, groups), by_group(second, groups)
     items = first.shape[1]
-    if groups is not None and items == 1:  # says nothing about other groups
+    if groups is not None and items == 1:  # no information about other groups
         return Effect(float(first.mean() - second.mean()), -inf, inf, 1.0)
     parts = [
         ((spread.variance or residual(side) / items) / len(side), spread.df)
@@ -249,7 +249,7 @@ def difference_effect(
         return Effect(mean, -inf, inf, 1.0)
     if items > 1:
         item = float(by_item.var(ddof=1))
-    if items > 2:  # the variance of two is too uncertain to subtract from
+    if items > 2:  # the variance of two is too uncertain for a subtraction
         rest = sum(residual(side) / len(side) for side in (first, second))
     alone = [*parts, (item / items, df)]
     return _effect(by_item, [*parts, (max(0.0, item - rest) / items, df)], alone, level)
@@ -258,9 +258,9 @@ def difference_effect(
 def between_seeds(first: VarianceComponent, second: VarianceComponent) -> list[VarianceComponent]:
     """The components of the variance of two policies' means, each with its own seeds.
 
-    Policies do not lend each other a variance: hard prompts may scatter by 2 points and random ones
+    Variances are not pooled between policies: hard prompts may scatter by 2 points and random ones
     by 7. With equal degrees of freedom the two are one component, as in Welch's test (`welch_df`).
-    With unequal ones each keeps its own quantile (Banerjee 1960): where the policy with fewer seeds
+    With unequal ones each has its own quantile (Banerjee 1960): if the policy with fewer seeds
     scatters more, Welch's test errs in up to 12 %.
     """
     (one, df), (two, other_df) = first, second
@@ -270,17 +270,18 @@ def between_seeds(first: VarianceComponent, second: VarianceComponent) -> list[V
 
 
 def welch_df(one: Floats, two: Floats, df: float) -> Floats:
-    """Degrees of freedom of the sum of two estimated variances, of `df` each.
+    """Degrees of freedom of the sum of two estimated variances with `df` each.
 
-    Satterthwaite's are between df and 2 df. They are moved towards df by 1 / (df + 1), half the way
-    for two seeds: otherwise equal policies with scatters of 10 and 1 points differ in 6.1 %.
+    Satterthwaite's are between df and 2 df. They are moved towards df by the share 1 / (df + 1),
+    half the way for two seeds. Otherwise equal policies with scatters of 10 and 1 points differ in
+    6.1 %.
     """
     extra: Floats = df * (2 * one * two) / (one**2 + two**2)
     return df + extra * df / (df + 1)
 
 
 def residual(values: np.ndarray) -> float:
-    """Residual mean square of [runs, items] beyond runs and items; 0 with one of either."""
+    """Residual mean square of [runs, items] beyond runs and items; 0 with one run or one item."""
     return mean_squares(values).rest
 
 
@@ -297,9 +298,9 @@ def _effect(
 ) -> Effect:
     """The mean of items with its interval.
 
-    `alone`: the components where the residual hides the variance between items and seeds do not
-    differ: items count with their residual. Where no two items differ at all, the interval is that
-    of the share of items that may still differ, by up to a whole answer: 1 − .025^(1/items).
+    alone: the components if the residual hides the variance between items and seeds do not differ;
+    items then count with their residual. If no two items differ, the interval covers the share of
+    items that may still differ, by up to a whole answer: 1 − .025^(1/items).
     """
     mean = float(by_item.mean())
     if _half_width(parts, level) < ZERO_WIDTH:
@@ -332,17 +333,17 @@ def permutation_p(
 ) -> float:
     """Two-sided p of a mean of zero, from flipping the signs of whole items, paired by item.
 
-    [seeds, items] or [items]; an item's seeds share one sign, and so do the items of one of the
-    `groups`. It is conditional on these seeds.
-    All patterns are tried for up to 14 items that differ; beyond, `resamples` random ones plus the
-    observed one (reproducible, and the same in every order of the items).
+    Values are [seeds, items] or [items]. All seeds of an item have the same sign, and so do the
+    items of a group in `groups`. The p is conditional on these seeds. For up to 14 differing items
+    all patterns are tried; for more, `resamples` random ones plus the observed one (reproducible,
+    and independent of the order of items).
     """
     values = np.atleast_2d(differences).mean(axis=0)
     if groups is not None:
         values = np.bincount(groups, weights=values)
     values = values[np.abs(values) > 1e-12]  # zeros have no sign
     sizes = np.sort(np.abs(values))
-    # Less a hair, so that the observed pattern counts as extreme whatever the order of summation.
+    # Slightly less, so that the observed pattern counts as extreme in any order of summation.
     observed, values = abs(values.sum()) - 1e-9 * sizes.sum(), sizes
     if len(values) <= EXACT:
         # [patterns, items] of 0 and 1: every number's binary digits.
@@ -377,7 +378,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def seed_spread(results: Sequence[float]) -> SeedSpread | None:
-    """The variance of one policy's results between its seeds; None with one that has a result.
+    """The variance of one policy's results between its seeds; None with fewer than two results.
 
     A cell without any marked group has no learnable share: nan.
     """

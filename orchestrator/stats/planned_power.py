@@ -1,4 +1,4 @@
-"""How large a difference a design can find, before it has run. Pure: NumPy and SciPy."""
+"""The smallest difference that a planned design can detect. Pure: NumPy and SciPy."""
 
 from functools import cache
 from math import ceil, log, log2
@@ -28,8 +28,8 @@ def minimum_detectable(
 ) -> float:
     """Smallest true difference of two policies, in points, that is detected with 80 % power.
 
-    Two-sided at `level`, paired by question. With one seed it refers to the difference of those two
-    runs, by the exact test that the verdict uses. 100 means that the design can detect nothing.
+    Two-sided at `level`, paired by question. With one seed it refers to the difference of these two
+    runs, by the exact test of the verdict. 100 means that the design cannot detect any difference.
     Example: AIME's 15 questions, one sample each: 48 points; an observed difference under 40 (six
     questions) can never be significant.
     """
@@ -37,7 +37,7 @@ def minimum_detectable(
     def variances(size: float) -> Variances:
         """With the two policies at ACCURACY ± half of `size`."""
         per_answer = max(0.0, 2 * ACCURACY * (1 - ACCURACY) - size**2 / 2)
-        # The effect differs between questions, because spread pass rates cannot all rise equally.
+        # The effect differs between questions, because varied pass rates cannot all rise equally.
         # With beta-distributed pass rates its variance is about BETWEEN · size².
         item = per_answer * BETWEEN * (1 - AGREEMENT) + BETWEEN * size**2
         rest = per_answer * (1 - BETWEEN) / samples_per_item
@@ -46,7 +46,7 @@ def minimum_detectable(
     if seeds == 1 and items < fewest(level):
         return 100.0
     most = 1.0
-    if seeds == 1:  # more samples per question never detect less than one does
+    if seeds == 1:  # more samples per question never detect less than one
         one = 2 * ACCURACY * (1 - ACCURACY)  # the variance of a difference of independent answers
         most = _by_mcnemar(one * (1 - BETWEEN * AGREEMENT), one, items, level)
     if seeds == 1 and samples_per_item == 1:
@@ -72,10 +72,10 @@ def fewest(level: float = ALPHA) -> int:
 def _by_mcnemar(noise: float, independent: float, items: int, level: float) -> float:
     """The difference, 0 to 1, that McNemar's exact test detects with 80 % power (answers 0 or 1).
 
-    `noise` is the variance of one question's difference without an effect, which is the share of
-    questions that differ; `independent` is the same for two policies that answer independently. An
-    effect of d adds d² to the share, up to that of independent policies (a large effect leaves
-    little to disagree on). Needs at least `fewest` items.
+    noise: the variance of one question's difference without an effect, which is the share of
+    questions that differ. independent: the same for two policies that answer independently. An
+    effect of d adds d² to the share, up to the share of independent policies. Needs at least
+    `fewest` items.
     """
     from scipy.stats import binom  # takes half a second to import
 
@@ -99,7 +99,7 @@ def resolution(
     samples_per_item: int = 1,
     comparisons: int = 1,
 ) -> str:
-    """The line of `decile plan`; `comparisons`: of the report that share Holm's correction."""
+    """The line of `decile plan`; comparisons: number in the report that share Holm's correction."""
 
     def in_points(points: float) -> str:
         return f"{points:.0f}" if points >= 10 else f"{points:.1f}"
@@ -121,7 +121,7 @@ def resolution(
 def collapse_seen(seeds: int) -> str:
     """The line of `decile plan` on a policy that ends below its base model in some seeds.
 
-    A cell that does is found by itself (`report.compare.Family.collapsed`), so that one is enough.
+    Such a cell is detected individually (`report.compare.Family.collapsed`), so one is enough.
     """
     missed = 1 - COLLAPSING
     enough = ceil(log(1 - POWER) / log(missed))

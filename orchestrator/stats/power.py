@@ -1,7 +1,7 @@
-"""Which true differences a design can find, and which design finds one. Pure: NumPy and SciPy.
+"""The differences that a design can detect, and the design for a difference. Pure: NumPy, SciPy.
 
-Power refers to the interval that the report uses (`stats.inference.difference_effect`): how large
-must a true difference be for that interval to exclude zero in 80 % of all sweeps?
+Power refers to the interval of the report (`stats.inference.difference_effect`): how large must a
+true difference be for this interval to exclude zero in 80 % of all sweeps?
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ SEED_NODES, ITEM_NODES = (np.polynomial.legendre.leggauss(n) for n in (24, 12)) 
 class Design(NamedTuple):
     """Seeds of each policy and items, tested at `level`.
 
-    df: the degrees of freedom of each policy's variance between seeds; 0 where it is unknown, None:
+    df: the degrees of freedom of each policy's variance between seeds; 0 if it is unknown, None for
     those of its `seeds`.
     """
 
@@ -38,11 +38,12 @@ class Design(NamedTuple):
         return self.seeds - 1 if self.df is None else self.df
 
     def of_size(self, seeds: int, items: int) -> "Design":
-        """With more seeds or items."""
+        """The design with other numbers of seeds and items."""
         return self._replace(seeds=seeds, items=items, df=self.seed_df + seeds - self.seeds)
 
     def parts(self, variances: Variances) -> tuple[VarianceComponent, VarianceComponent]:
-        """Of the variance of a difference of two means: one policy's seeds (half), and items.
+        """Components of the variance of a difference of two means: one policy's seeds (half), and
+        items.
 
         With one item, intervals are about this item.
         """
@@ -57,7 +58,7 @@ class Design(NamedTuple):
 class Needed(NamedTuple):
     """Seeds at the current items, items at the current seeds, or (seeds, items) scaled together.
 
-    None where no number is enough, or where the data do not determine it.
+    None if no number is enough, or if the data do not determine it.
     """
 
     seeds: int | None
@@ -68,8 +69,8 @@ class Needed(NamedTuple):
 def detectable(variances: Variances, design: Design) -> float:
     """Smallest true mean difference, in the unit of the values, detected with 80 % power.
 
-    The interval's width is random too: the power is averaged over the distribution of the variances
-    that are estimated.
+    The interval's width is also random: the power is averaged over the distribution of the
+    estimated variances.
     """
     (of_one, _), (by_item, _) = parts = design.parts(variances)
     variance = 2 * of_one + by_item
@@ -117,9 +118,8 @@ def needed(variances: Variances, effect: float, design: Design) -> Needed:
     """Seeds, or items, or both, that detect a true difference of `effect` with 80 % power.
 
     `variances` are estimates, so the numbers are rough; `both` scales seeds and items by the same
-    factor. Where the variance between seeds is unknown, no number of seeds is given (the same holds
-    for one item), and where nothing varies, no number at all. None also beyond 1,000 seeds, ten
-    million items, and 1,000 times both.
+    factor. A number is None if the variance between seeds is unknown (for seeds), with one item
+    (for items), if nothing varies, or beyond 1,000 seeds, ten million items, or 1,000 times both.
     """
     size = abs(effect)
     seeds, items, known = design.seeds, design.items, design.seed_df > 0
@@ -140,10 +140,11 @@ def needed(variances: Variances, effect: float, design: Design) -> Needed:
 
 
 def needed_range(variances: Variances, effect: float, design: Design) -> tuple[Needed, Needed]:
-    """The least and the most that may be needed, since effect and variances are estimates.
+    """The smallest and largest numbers that may be needed, since effect and variances are
+    estimates.
 
-    At the ends of the 80 % intervals of the effect and of the variance between seeds (chi-squared).
-    Where that of the effect contains zero, the most is unknown: None.
+    They are for the ends of the 80 % intervals of the effect and of the variance between seeds
+    (chi-squared). If the interval of the effect contains zero, the largest is unknown: None.
     """
     (of_one, one_df), (by_item, item_df) = design.parts(variances)
     df = welch_df(of_one, of_one, one_df) if of_one else 0.0
@@ -157,7 +158,7 @@ def needed_range(variances: Variances, effect: float, design: Design) -> tuple[N
 
 
 def _least(enough: Callable[[int], bool], low: int, most: int) -> int | None:
-    """The smallest sufficient number from `low` to `most`; None where `most` is not enough."""
+    """The smallest sufficient number from `low` to `most`; None if `most` is not enough."""
     if not enough(most):
         return None
     high = most

@@ -1,7 +1,7 @@
-"""How alike two rankings of the same prompts are: as a whole, and in their hardest tenths. Pure.
+"""The similarity of two rankings of the same prompts, overall and in the hardest tenth. Pure.
 
-Prompts with the same pair of values are counted together: pass rates of K samples have few pairs,
-so that thousands of resamples of a million prompts take no longer than those of a thousand.
+Prompts with the same pair of values are counted together. Pass rates of K samples have few pairs,
+so that thousands of resamples of a million prompts take no longer than of a thousand.
 """
 
 from typing import NamedTuple
@@ -15,17 +15,16 @@ from orchestrator.stats.inference import ALPHA, Interval
 Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 1_000  # the ends of a 95 % interval then rest on 25 draws each
-MOST = 10_000  # pairs that are resampled; of more, an even share, whose interval is wider
+MOST = 10_000  # pairs that are resampled; for more, an even share, with a wider interval
 BLOCK = 2_000_000  # numbers of a block of resamples
 
 
 class RankPair(NamedTuple):
-    """Two rankings of `prompts` that both know, with 95 % intervals for other prompts of the kind.
+    """Two rankings of their shared `prompts`, with 95 % intervals for other prompts of the kind.
 
-    correlation: Spearman's; nan where all values of a side are equal. shared: the share of the
-    hardest tenth (lowest values, one prompt at least) that is in both, expected where each side
-    breaks ties at random. own: the same of each side with itself under other ties, the most that
-    can be expected.
+    correlation: Spearman's; nan if all values of a side are equal. shared: the expected share of
+    the hardest tenth (lowest values, at least one prompt) that is in both, with ties broken at
+    random. own: the same for each side with itself and new ties, which is the expected maximum.
     """
 
     prompts: int
@@ -37,7 +36,7 @@ class RankPair(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Distinct pairs of values, by the first, then the second one; and how often each occurs.
+    """Distinct pairs of values, sorted by the first, then the second one, and their frequencies.
 
     first, second: [pairs], the position of each value among the distinct ones; weights: [pairs].
     """
@@ -48,7 +47,7 @@ class _Pairs(NamedTuple):
 
     @classmethod
     def of(cls, a: Floats, b: Floats) -> "_Pairs":
-        # Rates are ratios of counts: equal ones tie, however they were computed.
+        # Rates are ratios of counts: equal ones must tie, regardless of their computation.
         first, second = (np.unique(x.round(12), return_inverse=True)[1] for x in (a, b))
         base = int(second.max(initial=0)) + 1
         pairs, times = np.unique(first * base + second, return_counts=True)
@@ -68,7 +67,7 @@ class _Pairs(NamedTuple):
             starts = np.flatnonzero(np.diff(level[order], prepend=-1))
             times = np.add.reduceat(weights[:, order], starts, axis=1)  # of each distinct value
             end = np.cumsum(times, axis=1)
-            rank = end - times / 2 - end[:, -1:] / 2  # mid-ranks, less their mean
+            rank = end - times / 2 - end[:, -1:] / 2  # mid-ranks minus their mean
             with np.errstate(divide="ignore", invalid="ignore"):
                 chance = np.clip((size - end + times) / times, 0.0, 1.0)
             chance = np.where(times > 0, chance, 0.0)
@@ -91,9 +90,9 @@ def rank_agreement(a: Floats, b: Floats) -> tuple[float, float]:
 
 
 def rank_correlation(a: Floats, b: Floats) -> float:
-    """Spearman's: Pearson's correlation of the ranks, equal values sharing the mean of theirs.
+    """Spearman's: Pearson's correlation of the ranks; equal values have their mean rank.
 
-    nan for fewer than two values, and where all values of a side are equal.
+    nan for fewer than two values, or if all values of a side are equal.
     """
     return _Pairs.of(a, b).estimates[0] if len(a) > 1 else float("nan")
 
@@ -101,13 +100,13 @@ def rank_correlation(a: Floats, b: Floats) -> float:
 def hardest_overlap(a: Floats, b: Floats) -> float:
     """The expected share of the tenth with the lowest values that both sides have.
 
-    A tenth has one prompt at least. Ties at its end are broken at random, each side by itself.
+    A tenth has at least one prompt. Ties at its end are broken at random, separately for each side.
     """
     return _Pairs.of(a, b).estimates[1]
 
 
 def compare_rankings(a: Floats, b: Floats, resamples: int = RESAMPLES) -> RankPair:
-    """Two rankings of the same prompts, [prompts] each, nan where a value is not known.
+    """Two rankings of the same prompts, [prompts] each, nan if a value is unknown.
 
     Intervals are percentiles of `resamples` draws of the prompts with replacement.
     """
@@ -133,7 +132,7 @@ def compare_rankings(a: Floats, b: Floats, resamples: int = RESAMPLES) -> RankPa
 
 
 def _interval(values: Floats) -> Interval:
-    """The 95 % percentile interval; nan where nothing is defined."""
+    """The 95 % percentile interval; nan without defined values."""
     defined = values[np.isfinite(values)]
     if not len(defined):
         return Interval(float("nan"), float("nan"))

@@ -19,7 +19,7 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, value: float, resampled: Floats) -> "Estimate":
-        """With the percentiles of resampled values, of which nan ones are left out."""
+        """An estimate with the percentiles of resampled values; nan values are ignored."""
         known = resampled[np.isfinite(resampled)]
         if not len(known):
             return cls(float(value), float("nan"), float("nan"))
