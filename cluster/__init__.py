@@ -1,1 +1,1 @@
-"""Where sweeps run: connecting to or starting Ray, and the resources of each part of a sweep."""
+"""Connects to or starts Ray, and divides its resources among the parts of a sweep."""

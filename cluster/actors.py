@@ -1,6 +1,6 @@
 """Work in other processes: parts mapped over a pool of actors (Ray Data), or one remote call.
 
-The workers may run under another Python interpreter, for libraries whose pins conflict with ours.
+Workers may use a different Python interpreter, for libraries with pins that conflict with Decile's.
 """
 
 import importlib.metadata
@@ -40,7 +40,7 @@ def interpreter_path(python: str) -> str:
 
 
 def worker_options(python: str | None) -> dict[str, Any]:
-    """Options of `ray.remote` for workers under this interpreter; none for the driver's own."""
+    """Options of `ray.remote` for workers with this interpreter; empty for the driver's own."""
     if python is None:
         return {}
     command = shlex.quote(interpreter_path(python))  # Ray passes it to a shell
@@ -48,9 +48,9 @@ def worker_options(python: str | None) -> dict[str, Any]:
 
 
 def interpreter_problem(python: str) -> str:
-    """Why Ray cannot start a worker under this interpreter on this node; empty if it can.
+    """Why Ray cannot start a worker with this interpreter on this node; empty if it can.
 
-    Ray itself would start workers that fail, again and again.
+    Ray itself would repeatedly start workers that fail.
     """
     path, node = interpreter_path(python), socket.gethostname()
     command = [path, "-c", _VERSIONS]
@@ -80,12 +80,12 @@ def _minor(version: str) -> list[str]:
 
 
 LOG = logging.getLogger(__name__)
-WAIT_SECONDS = 60.0  # until a call that has no result yet is mentioned, again and again
+WAIT_SECONDS = 60.0  # between log messages about a call without a result
 RESTARTS = 3  # Ray Data's default restarts a crashing actor without limit
 
 
 class WorkerFails(RuntimeError):
-    """A worker cannot load what it is sent, such as a function of a module that it lacks."""
+    """A worker cannot load its task, such as a function of a module that it lacks."""
 
 
 def map_over_actors(
@@ -97,11 +97,11 @@ def map_over_actors(
 ) -> Generator[dict[str, Any]]:
     """Yield the rows that `actor(**arguments)` returns for each part, in order of completion.
 
-    Each row of a table is a part, hence a batch, so that Ray Data's settings cannot split or merge
-    parts. A table is the work of one task; one at a time is in this process's memory before Ray's
-    object store holds it, which spills to disk. The actors run under the interpreter `python`, or
-    this one. Ray must be connected. Raises RuntimeError, with the traceback, where an actor raises,
-    and RayError where one dies.
+    Each row of a table is a part, and a batch, so that Ray Data's settings cannot split or merge
+    parts. A table is the work of one task; only one at a time is in this process's memory before it
+    moves to Ray's object store, which spills to disk. The actors use the interpreter `python`, or
+    this one. Ray must be connected. Raises RuntimeError, with the traceback, if an actor raises,
+    and RayError if one dies.
     """
     import ray.data
     import ray.exceptions
@@ -109,7 +109,7 @@ def map_over_actors(
     quiet_logs()
     pass_actor_arguments_by_value()
     with warnings.catch_warnings():
-        # There is no other parameter that limits restarts yet, and the default is unlimited.
+        # There is no other parameter for restarts yet, and the default is unlimited.
         warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
         results = ray.data.from_arrow(iter(parts)).map_batches(
             actor,
@@ -128,19 +128,19 @@ def map_over_actors(
         for batch in batches:
             yield from batch.to_pylist()  # type: ignore[union-attr]
     except ray.exceptions.UserCodeException as error:
-        # Only the text has the actor's own error, before that of Ray Data, which ends with advice.
+        # Only the text has the actor's own error, followed by Ray Data's, which ends with advice.
         raise RuntimeError(str(error).partition("\n\nThe above exception was")[0]) from None
     except ray.exceptions.RayError as error:
-        raise error from None  # of an exception of Ray Data's own that says nothing
+        raise error from None  # from an uninformative exception of Ray Data
 
 
 def run_in_worker(
     function: Callable[[T], str], argument: T, gpus: float = 0, python: str | None = None
 ) -> str:
-    """Call the function in a Ray worker, under the interpreter `python` or this one.
+    """Call the function in a Ray worker, with the interpreter `python` or this one.
 
-    Its own exception is raised here, unwrapped. Raises WorkerFails where the worker cannot load
-    the function or its argument.
+    Its exception is raised here, unwrapped. Raises WorkerFails if the worker cannot load the
+    function or its argument.
     """
     import ray
 

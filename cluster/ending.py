@@ -1,9 +1,9 @@
-"""The end of a command from any thread: by a signal, or because Ray is lost.
+"""Ends a command from any thread: on a signal, or because Ray is lost.
 
-The main thread may be inside C++ code for minutes, and Ray and Tune install signal handlers of
-their own. So signals are blocked in every thread, and one thread waits for them. That thread ends
-the process: it prints one line, runs the registered actions, kills every process that this one
-started, and exits without unwinding the main thread. What is stored is whole at any moment.
+The main thread may be inside C++ code for minutes, and Ray and Tune install their own signal
+handlers. Signals are therefore blocked in every thread, and one thread waits for them. That thread
+ends the process: it prints one line, runs the registered actions, kills every process that this one
+started, and exits without unwinding the main thread. Stored files are complete at any time.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from cluster.terminal import printable
 
 INTERRUPTED = "interrupted; rerun the same command to resume"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-LOOK_SECONDS = 0.05  # between two looks for a signal
+LOOK_SECONDS = 0.05  # between two checks for a signal
 ACTIONS_SECONDS = 2.0  # `ray job stop` sends SIGKILL after 3 s
 KILL_SECONDS = 5.0  # killed processes that hold much memory need a moment
 _PR_SET_CHILD_SUBREAPER = 36
@@ -28,13 +28,13 @@ _PR_SET_CHILD_SUBREAPER = 36
 _actions: list[Callable[[], None]] = []
 _displays: list[Callable[[], None]] = []
 _ends = threading.Lock()  # taken once, by the thread that ends the process
-_blocked: set[signal.Signals] = set()  # by this process, for the thread that waits for them
+_blocked: set[signal.Signals] = set()  # by this process, for the waiting thread
 _ignored: set[signal.Signals] = set()  # by the parent process
 _enabled = False
 
 
 def enabled() -> bool:
-    """Whether this process is a command, which may be ended; false where Decile is a library."""
+    """Whether this process is a command, which may be ended; False for Decile as a library."""
     return _enabled
 
 
@@ -42,10 +42,9 @@ def enabled() -> bool:
 def signals_end_process() -> Iterator[None]:
     """Inside this block, each of SIGNALS ends the process with exit code 128 + signal.
 
-    To be entered by a command in its main thread, before it starts other threads. Signals that
-    the parent process ignores (nohup) remain ignored, whatever handler a library installs for them.
-    Ray's processes start with the signals unblocked, and become children of this process when their
-    own parent dies.
+    A command enters it in its main thread, before it starts other threads. Signals that the parent
+    process ignores (nohup) remain ignored, even if a library installs a handler. Ray's processes
+    start with unblocked signals, and become children of this process when their own parent dies.
     """
     global _enabled
     _ignored.update(s for s in SIGNALS if signal.getsignal(s) is signal.SIG_IGN)
@@ -79,7 +78,7 @@ def signals_end_process() -> Iterator[None]:
 def at_end(action: Callable[[], None], *, before_message: bool = False) -> Iterator[None]:
     """Run `action` if the process is ended inside this block; newest first, within seconds.
 
-    What draws on the terminal stops `before_message`.
+    Actions that stop drawing on the terminal run `before_message`.
     """
     actions = _displays if before_message else _actions
     actions.append(action)
@@ -95,10 +94,9 @@ def at_end(action: Callable[[], None], *, before_message: bool = False) -> Itera
 def end_process(exit_code: int, text: str, *, kill_first: bool = False) -> None:
     """Print one line, run the actions, kill every process that this one started, and exit.
 
-    With `kill_first`, kill before the actions: without its raylet, Ray itself may exit at any time.
-    A pending signal has precedence: one to the whole process group ends Ray's processes as well.
-
-    Does not return; a second call waits for the exit. Where Decile is a library, it only logs.
+    With `kill_first`, kill before the actions, because Ray may exit at any time without its raylet.
+    A pending signal has precedence, since a signal to the process group also ends Ray's processes.
+    Does not return; a second call waits for the exit. If Decile is used as a library, it only logs.
     """
     if not _enabled:
         logging.getLogger(__name__).error(text)
@@ -119,7 +117,7 @@ def end_process(exit_code: int, text: str, *, kill_first: bool = False) -> None:
 
 
 def kill_descendants() -> None:
-    """Kill every process below this one, also those whose parent has died."""
+    """Kill all descendants of this process, including those with a dead parent."""
     import psutil
 
     deadline = time.monotonic() + KILL_SECONDS
@@ -140,7 +138,7 @@ def _run_actions(text: str) -> None:
     with suppress(OSError, ValueError):  # the terminal may be gone
         sys.stdout.flush()
         terminal = os.dup(2)
-        with suppress(OSError):  # what other threads print from here on follows from the end
+        with suppress(OSError):  # further output of other threads is a consequence of the end
             null = os.open(os.devnull, os.O_WRONLY)
             for descriptor in (1, 2):
                 os.dup2(null, descriptor)
@@ -150,18 +148,18 @@ def _run_actions(text: str) -> None:
 
 def _run(actions: list[Callable[[], None]]) -> None:
     for action in reversed(actions):
-        with suppress(Exception):  # the process ends: there is nobody left to handle it
+        with suppress(Exception):  # the process is ending: errors cannot be handled
             action()
 
 
 def _stay_if_ending() -> None:
-    """Wait for the exit if another thread ends the process: what fails now is a consequence."""
+    """Wait for the exit if another thread ends the process: failures are then a consequence."""
     if _ends.locked():
         threading.Event().wait()
 
 
 def _ignore_again() -> None:
-    """Discard the pending signals that were ignored at the start, and the handlers of libraries."""
+    """Discard pending signals that were ignored at the start, and handlers of libraries."""
     for number in _ignored:
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,7 +1,7 @@
-"""How far actors are with their parts, while Ray Data returns nothing of a part before its end.
+"""The progress of actors within parts, since Ray Data returns nothing before a part's end.
 
-Each actor keeps one short text in the cluster's GCS server, which the driver reads from time to
-time: there is no further process, and what is lost is a count.
+Each actor keeps one short text in the cluster's GCS server, which the driver reads periodically.
+This needs no further process, and only counts can be lost.
 """
 
 import json
@@ -18,9 +18,9 @@ REPORT_SECONDS = 2.0  # between two reports of an actor, and between two reading
 
 
 class PartReporter:
-    """In an actor: counts what has ended of one part after the other.
+    """In an actor: counts ended samples of one part after another.
 
-    Without a `channel`, as outside of Ray, nobody reads it.
+    Without a `channel`, as outside Ray, counts are not read.
     """
 
     def __init__(self, channel: str = "") -> None:
@@ -28,21 +28,21 @@ class PartReporter:
         self._part, self._count, self._reported = "", 0, 0.0
 
     def start(self, part: str) -> bool:
-        """From now on, counts are of this part; returns whether it was begun before.
+        """Start counting this part; returns whether it was begun before.
 
         An actor that has died since may have stored some of it.
         """
         self._part, self._count = part, 0
         if not self.channel:
             return False
-        # Where they cannot be read, what is stored twice does no harm.
+        # If they cannot be read, storing samples twice is harmless.
         texts = notes(self.channel, REPORT_SECONDS) or []
         begun = any(json.loads(text)[0] == part for text in texts)
         self._put()
         return begun
 
     def add(self, count: int) -> None:
-        """So many more have ended."""
+        """Count further ended samples."""
         self._count += count
         if self.channel and time.monotonic() - self._reported >= REPORT_SECONDS:
             self._put()
@@ -54,7 +54,7 @@ class PartReporter:
 
 @contextmanager
 def following(on_counts: Callable[[Mapping[str, int]], None]) -> Iterator[str]:
-    """Yield a channel for reporters; `on_counts` gets the latest count of each part they are at.
+    """Yield a channel for reporters; `on_counts` gets the latest count of each current part.
 
     It is called in a thread, which has ended when the block is left. Needs a connected Ray.
     """
@@ -65,7 +65,7 @@ def following(on_counts: Callable[[Mapping[str, int]], None]) -> Iterator[str]:
             counts: dict[str, int] = {}
             texts = notes(channel, REPORT_SECONDS)
             for part, count in map(json.loads, texts or ()):
-                counts[part] = max(count, counts.get(part, 0))  # of an actor that died, too
+                counts[part] = max(count, counts.get(part, 0))  # possibly of a dead actor
             if texts is not None and not ended.is_set():
                 on_counts(counts)
 

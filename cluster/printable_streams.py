@@ -1,4 +1,4 @@
-"""Standard output and error that pass on printable text only, also of other libraries."""
+"""Standard output and error that pass on only printable text, also of other libraries."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from cluster.terminal import printable
 
 
 class PrintableStream:
-    """Passes what is written to a stream through `printable`; all else is the stream's own."""
+    """Passes text written to a stream through `printable`; the rest is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -29,13 +29,13 @@ class PrintableStream:
 
 
 def unfiltered(stream: Any) -> Any:
-    """The stream behind a `PrintableStream`, for escape sequences of our own."""
+    """The stream behind a `PrintableStream`, for Decile's own escape sequences."""
     return stream.stream if isinstance(stream, PrintableStream) else stream
 
 
 @contextmanager
 def printable_streams() -> Iterator[None]:
-    """Pass on printable text only, also of logging, warnings and other libraries."""
+    """Pass on only printable text, also of logging, warnings and other libraries."""
     streams: Any = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(PrintableStream, streams)
     try:

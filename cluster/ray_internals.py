@@ -32,12 +32,12 @@ LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 NODE_SECONDS = 300.0  # until a new raylet is known to its GCS server; Ray's own limit is 30
 POLL_SECONDS = 0.1
 NOTES = b"decile"  # namespace of texts in the GCS server
-# In place of Ray's dashboard agent. A raylet starts one, and one of them ends with the other.
+# Replaces Ray's dashboard agent. A raylet starts an agent, and each ends with the other.
 _AGENT = """import os, time
 while os.getppid() == int(os.environ["RAY_RAYLET_PID"]):
     time.sleep(1)
 """
-# An error or a failed check, but no line of the stack trace that follows.
+# An error or a failed check, but not a line of the following stack trace.
 _LOG_LINE = re.compile(
     r"^\[(\S+ \S+) [CE] \d+ \d+\] (?:\(\w+\) )?\S+:\d+: *(?!\*\*\*|PC: |@ |Stack trace)(\S.*)",
     re.MULTILINE,
@@ -82,9 +82,9 @@ def loopback_only() -> Iterator[None]:
 
 @contextmanager
 def own_token() -> Iterator[None]:
-    """A Ray that is started inside this block has a token of its own, unless the user has set one.
+    """A Ray that is started inside this block has its own token, unless the user has set one.
 
-    Without this, `ray.init` writes one to HOME, which may be missing or closed.
+    Without this, `ray.init` writes one to HOME, which may be missing or not writable.
     """
     from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
@@ -101,16 +101,16 @@ def own_token() -> Iterator[None]:
 
 
 def project_config() -> "JobConfig":
-    """Tells workers where the user's modules are, in a form that Ray does not import from.
+    """Tells workers the folders of the user's modules, in a form that Ray does not import from.
 
     By default Ray puts the driver's folder before all libraries on the path of every worker. Its
-    own actors import pandas, which would import a numpy.py of the user.
+    own actors import pandas, which would import a user's numpy.py.
     """
     from ray.job_config import JobConfig
 
     class Config(JobConfig):
         def _runtime_env_has_working_dir(self) -> bool:
-            return True  # then `ray.init` adds no folder
+            return True  # so that `ray.init` does not add a folder
 
     folders = dict.fromkeys([*project_folders(), os.getcwd()])
     return Config(_py_driver_sys_path=[folder + PROJECT_MARK for folder in folders])
@@ -132,7 +132,7 @@ def only_needed_processes() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for each in nodes:  # `ray.shutdown` knows none that has not started
+        for each in nodes:  # `ray.shutdown` only handles started nodes
             each.kill_all_processes(check_alive=False)
         raise
     finally:
@@ -140,14 +140,14 @@ def only_needed_processes() -> Iterator[None]:
 
 
 def _local_node_class(nodes: list[Any]) -> Any:
-    """A subclass of Ray's Node; those that are created are added to `nodes`."""
+    """A subclass of Ray's Node that adds created nodes to `nodes`."""
     from ray import _raylet
     from ray._private import node, services
 
     class LocalNode(node.Node):
         def __init__(self, ray_params: Any, **settings: Any) -> None:
-            # The raylet does not wait for an agent of runtime environments whose port it knows.
-            # Linux gives the port to no process but that agent while this socket is open.
+            # The raylet does not wait for an agent of runtime environments with a known port. While
+            # this socket is open, Linux gives the port only to that agent.
             self.reserved = socket.socket()
             self.reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.reserved.bind(("127.0.0.1", 0))
@@ -161,12 +161,12 @@ def _local_node_class(nodes: list[Any]) -> Any:
             super().__init__(ray_params, **settings)
 
         def start_api_server(self, **_: Any) -> None:
-            """Start no dashboard."""
+            """Do not start a dashboard."""
 
         def start_raylet(self, *arguments: Any, **settings: Any) -> None:
             for port in ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN"):
                 name = getattr(_raylet, f"{port}_PORT_NAME")
-                # What Ray itself writes where its dashboard is not installed.
+                # The value that Ray writes if its dashboard is not installed.
                 _raylet.persist_port(  # type: ignore[attr-defined]
                     self._session_dir, self._node_id, name, -1
                 )
@@ -188,7 +188,7 @@ def _local_node_class(nodes: list[Any]) -> Any:
 
 
 def process_state(code: int | None) -> str:
-    """What is said of a process with this return code; None of one that runs still."""
+    """The text for a process with this return code; None means that it is still running."""
     if code is None:
         return "is not ready"
     return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -221,9 +221,9 @@ def own_session_logs(folder: str) -> str:
 
 
 def first_error(logs: str) -> str:
-    """The first error in Ray's logs, or the end of the output of an agent that has failed.
+    """The first error in Ray's logs, or the end of a failed agent's output.
 
-    Empty if there is none.
+    Empty if there is neither.
     """
     lines = []
     for file in Path(logs).glob("*.*"):
@@ -252,7 +252,7 @@ def keep_credentials_from_trials() -> None:
 def retry_trials_that_run_out_of_memory() -> None:
     """Let Tune handle an actor that Ray has killed for its memory like one that has died.
 
-    Ray says so with an error that Tune does not expect, and with which it ends all trials.
+    Ray raises an error that Tune does not expect, so that Tune would end all trials.
     """
     from ray.air.execution._internal.actor_manager import RayActorManager
     from ray.exceptions import OutOfMemoryError, RayActorError
@@ -271,9 +271,9 @@ def retry_trials_that_run_out_of_memory() -> None:
 
 
 def forget_metrics(trial: Any) -> None:
-    """Drop the statistics that Tune has made of the numbers of a trial that has ended.
+    """Drop Tune's statistics of the numbers of an ended trial.
 
-    Tune keeps all trials, in order to restore a run, and these are half of what one takes.
+    Tune keeps all trials to restore a run; the statistics are half of a trial's memory.
     """
     trial.metric_analysis.clear()
     trial.metric_n_steps.clear()
@@ -281,23 +281,24 @@ def forget_metrics(trial: Any) -> None:
 
 
 def worker_failures(error: BaseException) -> dict[int, BaseException]:
-    """What the workers of a Ray Train group raised, by rank, from the error of the group."""
+    """The exceptions of the workers of a Ray Train group, by rank, from the error of the group."""
     failures = getattr(error, "worker_failures", {})
     return {rank: getattr(each, "_base_exc", each) for rank, each in failures.items()}
 
 
 @contextmanager
 def limited_waits(seconds: int, *, nccl: bool) -> Iterator[None]:
-    """A Ray Train group that runs inside this block fails where its workers wait longer.
+    """A Ray Train group inside this block fails if its workers wait longer than `seconds`.
 
-    In Ray's own exchanges, such as reports, that is, and with `nccl` in any of NCCL that Ray's hang
-    detector sees: torch has a limit of its own. Variables that the user has set stay.
+    The limit applies to Ray's own exchanges, such as reports, and with `nccl` to NCCL exchanges
+    that Ray's hang detector sees; torch has its own limit. Variables that the user has set do not
+    change.
     """
     from ray.train.v2._internal import constants
 
     variables = {constants.COLLECTIVE_TIMEOUT_S_ENV_VAR: str(seconds)}
     if nccl:
-        with socket.socket() as free:  # groups that share a port would see each other's workers
+        with socket.socket() as free:  # groups with the same port would see each other's workers
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         variables |= {
@@ -311,10 +312,10 @@ def limited_waits(seconds: int, *, nccl: bool) -> Iterator[None]:
 
 
 class WorkerPlace(NamedTuple):
-    """Where a worker of a Ray Train group is: node, process, and the line that it executes.
+    """The place of a worker of a Ray Train group: node, process, and the line that it executes.
 
     waits: it is in an exchange with other workers. failed: it has raised an error, or has died. The
-    line and the stack are empty where it does not answer.
+    line and the stack are empty if it does not respond.
     """
 
     rank: int
@@ -327,10 +328,10 @@ class WorkerPlace(NamedTuple):
 
 
 def places_callback(file: Path, function: str) -> Any:
-    """A callback of a Ray Train group: writes where its workers are as soon as one has failed.
+    """A callback of a Ray Train group: writes the places of its workers as soon as one has failed.
 
-    Into `file`, on the driver's node, as [seconds since the last report, places]. `function` is
-    what the workers run.
+    It writes [seconds since the last report, places] to `file`, on the driver's node. `function` is
+    the one that the workers run.
     """
     import ray
     from ray.train.v2._internal.execution.callback import WorkerGroupCallback
@@ -344,7 +345,7 @@ def places_callback(file: Path, function: str) -> Any:
             if any(status.training_report for status in statuses.values()):
                 self.reported = time.monotonic()
             if worker_group_status.errors:
-                with suppress(Exception):  # it would hide the errors
+                with suppress(Exception):  # a failure here would hide the errors
                     self.write(worker_group_status.errors)
 
         def write(self, errors: Any) -> None:
@@ -366,9 +367,9 @@ def places_callback(file: Path, function: str) -> Any:
 
 
 def current_line(function: str) -> tuple[bool, str, str]:
-    """Of the thread that runs `function`: whether it is in an exchange, the line, and the stack.
+    """For the thread that runs `function`: whether it is in an exchange, the line, and the stack.
 
-    The line is the innermost one outside the libraries that exchange.
+    The line is the innermost one outside the exchanging libraries.
     """
     for thread in sys._current_frames().values():
         frames = [frame for frame, _ in traceback.walk_stack(thread)]
@@ -384,7 +385,7 @@ def current_line(function: str) -> tuple[bool, str, str]:
 
 
 def read_places(file: Path) -> tuple[float, list[WorkerPlace]]:
-    """What `places_callback` has written: seconds since the last report, and where workers are."""
+    """The output of `places_callback`: seconds since the last report, and the places of workers."""
     try:
         seconds, places = json.loads(file.read_text())
     except FileNotFoundError:
@@ -393,10 +394,10 @@ def read_places(file: Path) -> tuple[float, list[WorkerPlace]]:
 
 
 def places_of_nccl(folder: Path) -> list[WorkerPlace]:
-    """Which ranks wait, by the newest report of Ray's hang detector below a run's folder.
+    """The waiting ranks in the newest report of Ray's hang detector below a run's folder.
 
-    Of a communicator whose ranks have entered different numbers of collectives, those that have
-    entered most of them wait. Their stacks are what the detector has written.
+    If the ranks of a communicator have entered different numbers of collectives, those with the
+    most are waiting. Stacks are from the detector.
     """
     from ray.train.v2._internal.callbacks.nccl_ras import parse_ras_schema
     from ray.train.v2._internal.constants import HANG_DETECTOR_DIRNAME
@@ -426,9 +427,9 @@ def places_of_nccl(folder: Path) -> list[WorkerPlace]:
 
 
 def shorten_errors_of_raylets() -> None:
-    """Print one line where memory runs out or an internal worker fails, and no dead raylet's log.
+    """Print one line if memory runs out or an internal worker fails, and no dead raylet's log.
 
-    Ray prints whole pages, which are in its logs as well. The watchdog says why a raylet is dead.
+    Ray prints whole pages, which are also in its logs. The watchdog reports why a raylet is dead.
     """
     from ray._private import worker
 
@@ -449,7 +450,7 @@ def shorten_errors_of_raylets() -> None:
 
 
 def low_memory(text: str) -> str:
-    """What a message of Ray about a worker that it has killed says of memory; empty for others."""
+    """The memory use in Ray's message about a killed worker; empty for other messages."""
     used = re.search(
         r"running low on memory\..* \(IP: ([^,)]+).* was (\S+) used / (\S+) limit", text
     )
@@ -476,7 +477,7 @@ def gcs_address() -> str:
 
 
 def bootstrap_address(address: str) -> str:
-    """HOST:PORT of a cluster that RAY_ADDRESS names, "auto" included; empty for a local one."""
+    """HOST:PORT of the cluster in RAY_ADDRESS, including "auto"; empty for a local one."""
     from ray._private.services import canonicalize_bootstrap_address
 
     return canonicalize_bootstrap_address(address) or ""
@@ -489,7 +490,7 @@ def session_logs() -> str:
 
 
 def node_is_alive(seconds: float) -> bool:
-    """Whether the GCS server counts this driver's node as alive. OSError if it does not answer."""
+    """Whether the GCS server considers this node alive. Raises OSError without a response."""
     import ray
     from ray._private.worker import global_worker
     from ray._raylet import NodeID
@@ -507,7 +508,7 @@ def node_is_alive(seconds: float) -> bool:
 def _notes() -> Iterator[Any]:
     """The client of the cluster's GCS server, which keeps short texts.
 
-    What fails is logged only: work goes on without, and the watchdog says if the server is gone.
+    Failures are only logged: work continues, and the watchdog reports a lost server.
     """
     from ray._private.worker import global_worker
     from ray.exceptions import RayError
@@ -525,7 +526,7 @@ def put_note(key: str, text: str, seconds: float) -> None:
 
 
 def notes(prefix: str, seconds: float) -> list[str] | None:
-    """The texts whose keys begin with this prefix; None where they cannot be read."""
+    """The texts with keys that begin with this prefix; None if they cannot be read."""
     with _notes() as client:
         keys = client.internal_kv_keys(prefix.encode(), NOTES, seconds)
         texts = client.internal_kv_multi_get(keys, NOTES, seconds) if keys else {}
@@ -534,7 +535,7 @@ def notes(prefix: str, seconds: float) -> list[str] | None:
 
 
 def delete_notes(prefix: str, seconds: float) -> None:
-    """Delete the texts whose keys begin with this prefix."""
+    """Delete the texts with keys that begin with this prefix."""
     with _notes() as client:
         client.internal_kv_del(prefix.encode(), True, NOTES, seconds)
 
@@ -548,8 +549,8 @@ def _node() -> Any:
 def pass_actor_arguments_by_value() -> None:
     """Pass Ray Data's settings to its actors by value instead of as objects of the object store.
 
-    An actor can then restart after a node is lost. Ray prints an error about every actor that could
-    not, and it can be silenced only together with all other errors of Ray.
+    An actor can then restart after the loss of a node. Otherwise Ray prints an error about every
+    actor that cannot, which can only be silenced together with all other errors of Ray.
     """
     from ray.data._internal.execution.operators.actor_pool_map_operator import ActorPoolMapOperator
 

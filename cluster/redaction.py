@@ -24,7 +24,7 @@ _PATTERNS = (
 def redact(text: str) -> str:
     """The text with passwords, tokens and keys replaced by `***`.
 
-    Errs on the side of masking too much. Percent-encoded secrets are masked like any other.
+    It masks too much rather than too little. Percent-encoded secrets are also masked.
     """
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
@@ -32,5 +32,5 @@ def redact(text: str) -> str:
 
 
 def names_secret(name: str) -> bool:
-    """Whether the value of a setting of this name, dotted or not, is a secret."""
+    """Whether the value of a setting with this name, dotted or not, is a secret."""
     return bool(_SECRET.fullmatch(name) or _SECRET.fullmatch(name.rpartition(".")[2]))

@@ -1,4 +1,4 @@
-"""How many CPUs this machine has for us, and how many samplers and trials fit concurrently."""
+"""The usable CPUs of this machine, and the numbers of samplers and trials that fit concurrently."""
 
 import os
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def usable_cpus(cgroup: Path = CGROUP) -> int:
 
 def _cpu_quota(cgroup: Path) -> float:
     """The CPUs of a container's quota, from version 2 or 1 of the kernel's interface."""
-    with suppress(OSError, ValueError):  # `max` is no number: there is no quota
+    with suppress(OSError, ValueError):  # `max` is not a number: there is no quota
         quota, period = (cgroup / "cpu.max").read_text().split()
         return int(quota) / int(period)
     with suppress(OSError, ValueError):
@@ -58,9 +58,9 @@ def probe_share(
     """Sampler actors for a probe of `parts` parts: one per `gpus_each` GPUs, or one per CPU,
     `most_on_cpus` at most.
 
-    With `gpus_each` 0 a single one, which calls a server. One CPU is left free for Ray Data's own
-    tasks, which would otherwise wait forever. Raises ResourceError if the cluster has too few GPUs
-    for one sampler.
+    With `gpus_each` 0 there is a single one, which calls a server. One CPU is left free for Ray
+    Data's own tasks, which would otherwise wait forever. Raises ResourceError if the cluster has
+    too few GPUs for one sampler.
     """
     cpus, gpus = cluster.get("CPU", 1.0), cluster.get("GPU", 0.0)
     if gpus_each > max(1.0, gpus):
@@ -76,11 +76,11 @@ def probe_share(
 
 
 def trials_at_once(cluster: Mapping[str, float], cpus: float, gpus: float, workers: int) -> int:
-    """How many trials of `workers` processes fit concurrently. ResourceError if none does."""
+    """The number of trials of `workers` processes that fit. Raises ResourceError for 0."""
     have_cpus, have_gpus = cluster.get("CPU", 0.0), cluster.get("GPU", 0.0)
     fits = floor(have_cpus / (cpus * workers) + 1e-9)
     if gpus:
-        # A fractional share lies on one GPU: the remainders of two GPUs cannot be combined.
+        # A fractional share is on one GPU: the remainders of two GPUs cannot be combined.
         shares = floor(1 / gpus + 1e-9) * floor(have_gpus)
         fits = min(fits, shares // workers)
     if fits < 1:

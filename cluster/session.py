@@ -68,7 +68,7 @@ REMEDIES = {
 
 
 class RayFails(PlainError, RuntimeError):
-    """Ray does not start, or ends its work early; the message says what to do."""
+    """Ray does not start, or ends its work early; the message has the remedy."""
 
 
 def in_ray_job() -> bool:
@@ -79,26 +79,26 @@ def in_ray_job() -> bool:
 def quiet_logs() -> None:
     """Silence the start-up messages of Ray's libraries; failures still raise.
 
-    To be called again after importing one of them, because each sets its own level on import.
+    Call it again after importing one of them, because each sets its own level on import.
     """
     for name in ("ray", "ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # its errors are raised, too
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # its errors are also raised
 
 
 def _check_limits() -> None:
-    """Raise RayFails where a local Ray would start and then hang, or end without a reason."""
+    """Raise RayFails if a local Ray would start and then hang, or end without a reason."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if 0 <= soft < ADDRESS_SPACE:
         raise RayFails(
-            f"ulimit -v allows this process {soft / 2**30:.2g} GiB of address space, and Ray's "
+            f"ulimit -v allows this process {soft / 2**30:.2g} GiB of address space, but Ray's "
             f"processes take up to {ADDRESS_SPACE / 2**30:.0f} GiB each: raise it, or run "
             "ulimit -v unlimited"
         )
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # Ray raises its limit to this one
     if 0 <= limit < OPEN_FILES:
         raise RayFails(
-            f"ulimit -n allows a process {limit} open files, and Ray needs {OPEN_FILES}: raise it"
+            f"ulimit -n allows a process {limit} open files, but Ray needs {OPEN_FILES}: raise it"
         )
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if limit != resource.RLIM_INFINITY and (user := os.geteuid()):
@@ -109,7 +109,7 @@ def _check_limits() -> None:
         used = sum(info["num_threads"] or 0 for info in own)
         if limit - used < THREADS:
             raise RayFails(
-                f"ulimit -u allows this user {limit} threads, of which {used} are in use, and Ray "
+                f"ulimit -u allows this user {limit} threads ({used} are in use), but Ray "
                 f"starts {THREADS}: raise it, or end other processes"
             )
     folder = ray_folder()
@@ -121,23 +121,23 @@ def _check_limits() -> None:
     existing = _existing(folder)
     if (free := shutil.disk_usage(existing).free) < TEMPORARY_BYTES:
         raise RayFails(
-            f"{existing} has {free / 10**6:.0f} MB of free space, and Ray needs "
+            f"{existing} has {free / 10**6:.0f} MB of free space, but Ray needs "
             f"{TEMPORARY_BYTES / 10**6:.0f} MB there: free some, or set RAY_TMPDIR to another "
             "folder"
         )
     system = os.statvfs(existing)
     if system.f_files and system.f_favail < TEMPORARY_FILES:
         raise RayFails(
-            f"{existing} has space for {counted(system.f_favail, 'file')}, and Ray "
+            f"{existing} has space for {counted(system.f_favail, 'file')}, but Ray "
             f"needs {TEMPORARY_FILES} "
             "there: delete some, or set RAY_TMPDIR to another folder"
         )
 
 
 def ray_folder() -> str:
-    """The folder below which a local Ray keeps its sockets and logs.
+    """The folder where a local Ray keeps its sockets and logs.
 
-    RAY_TMPDIR, or else the usual one for temporary files, or else /tmp where that is unsuitable.
+    RAY_TMPDIR, or else the usual folder for temporary files, or /tmp if that is unsuitable.
     """
     if chosen := os.environ.get("RAY_TMPDIR"):
         return os.path.abspath(os.path.join(chosen, "ray"))
@@ -184,7 +184,7 @@ def _connect(local: Mapping[str, Any]) -> None:
         )
     try:
         if not local and "://" not in address:
-            # Ray itself would retry for ten minutes where nothing listens.
+            # Ray itself would retry for ten minutes if nothing listens.
             host, _, port = bootstrap_address(address).rpartition(":")
             if port.isdigit() and "/" not in host:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=30).close()
@@ -195,7 +195,7 @@ def _connect(local: Mapping[str, Any]) -> None:
                 starting.enter_context(watched_start(no_local_ray))
             config = project_config()
             ray.init(log_to_driver=False, logging_level=logging.ERROR, job_config=config, **local)
-    except Exception as error:  # Ray raises plain ones, too
+    except Exception as error:  # Ray also raises plain ones
         if not local:
             problem = f"cannot connect to a Ray cluster at RAY_ADDRESS={redact(address)}"
             remedy = "start one, or unset RAY_ADDRESS to run on this machine"
@@ -211,7 +211,7 @@ def _connect(local: Mapping[str, Any]) -> None:
 
 
 def no_local_ray(problem: BaseException | str) -> str:
-    """Why Ray does not start, from what `ray.init` says and its logs, and what to do about it."""
+    """Why Ray does not start, from the error of `ray.init` and the logs, with a remedy."""
     logs = own_session_logs(ray_folder())
     reasons = [str(problem) or type(problem).__name__, first_error(logs) if logs else ""]
     cause = " ".join(": ".join(filter(None, reasons)).split())[:300]
@@ -226,9 +226,9 @@ def no_local_ray(problem: BaseException | str) -> str:
 
 
 def this_machine() -> dict[str, float]:
-    """CPUs and GPUs of this machine, as a local Ray has them; GPU models are keys with count 0.
+    """CPUs and GPUs of this machine, as in a local Ray; GPU models are keys with count 0.
 
-    Reads the driver's files, so that a plan imports neither Ray nor torch.
+    It reads the driver's files, so that a plan imports neither Ray nor torch.
     """
     cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     resources = {"CPU": float(usable_cpus()), "GPU": float(len(cards))}
@@ -247,7 +247,7 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
 
     `RAY_ADDRESS` (set inside a job) is the cluster's address, or "auto" for one on this machine.
     Without it, a local cluster runs for the duration of the block, on loopback, without dashboard.
-    A Ray that this process has connected to already, as in a notebook, is used and left running.
+    A Ray that this process is already connected to, as in a notebook, is used and left running.
     """
     is_local = not os.environ.get("RAY_ADDRESS")
     for name, value in (ENVIRONMENT | (LOCAL_ENVIRONMENT if is_local else {})).items():

@@ -1,8 +1,8 @@
-"""What a command prints. Every text passes through `printable`.
+"""The output of commands. Every text passes through `printable`.
 
 A file's name, a column's value or a library's message may contain control characters: escape
-sequences with which a terminal changes its title, hides lines or sends input of its own, and marks
-that show a text in another order than it has. No other module writes to standard output or error.
+sequences that change a terminal's title, hide lines or send input, and marks that change the
+displayed order of a text. No other module writes to standard output or error.
 """
 
 import unicodedata
@@ -14,7 +14,7 @@ _KEPT = "\t\u200c\u200d"  # the last two join letters and emoji
 def printable(text: str) -> str:
     r"""The text with every character that is not printable as \u001b and the like; newlines stay.
 
-    JSON keeps its meaning: only its strings can hold such characters, and they spell them so, too.
+    JSON keeps its meaning: only its strings can contain such characters, with the same escapes.
     """
     lines = text.split("\n")
     return "\n".join(s if s.isprintable() else "".join(map(_spelled, s)) for s in lines)
@@ -28,15 +28,15 @@ def _spelled(character: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    r"""The text as one line, in which a newline is \n: a name must not look like two lines."""
+    r"""The text as one line with newlines as \n: a name must not look like two lines."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 class PlainError(Exception):
-    """An error whose message says all that a user needs to know."""
+    """An error with a message that is sufficient for the user."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of a traceback."""
+        """The text that IPython shows in place of a traceback."""
         return [printable_line(f"{type(self).__name__}: {self}")]
 
 

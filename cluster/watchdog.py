@@ -1,7 +1,7 @@
-"""Watches the Ray that a command uses, and ends the command when its raylet or its GCS is lost.
+"""Watches the Ray of a command, and ends the command if its raylet or its GCS is lost.
 
-Calls into Ray do not return then: `ray.wait` has no timeout under Tune, and Ray itself exits
-without a word after a minute without a GCS. Nodes other than the driver's may come and go.
+Calls into Ray then do not return: `ray.wait` has no timeout in Tune, and Ray itself exits without a
+message after a minute without a GCS. Nodes other than the driver's may come and go.
 """
 
 import logging
@@ -27,11 +27,11 @@ from cluster.ray_internals import (
 )
 
 GCS_PERIOD = 1.0  # seconds between two requests to the GCS server
-CLOCK_SECONDS = 5.0  # of a step back that is worth a line; clocks are adjusted by less
-PERIOD = 0.1  # and two looks at the rest
+CLOCK_SECONDS = 5.0  # least step back to report; clocks are adjusted by less
+PERIOD = 0.1  # between two checks of the rest
 REAP_SECONDS = 0.01  # a process ends a moment after its sockets
-GONE_SECONDS = 20.0  # of a GCS that refuses connections; a fault-tolerant one may restart
-SILENT_SECONDS = 45.0  # of one that is only slow; Ray ends the process after 60 s
+GONE_SECONDS = 20.0  # for a GCS that refuses connections; a fault-tolerant one may restart
+SILENT_SECONDS = 45.0  # for a slow one; Ray ends the process after 60 s
 ANSWER_SECONDS = 2.0
 FULL_BYTES = 1_000_000  # free: with less, workers of a local Ray die or never start
 LOG = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _NAMES = {"gcs_server": "the GCS server", "raylet": "the raylet"}
 
 @contextmanager
 def watched_start(explain: Callable[[str], str]) -> Iterator[None]:
-    """End the command if a process of the local Ray dies in this block, which is to start it.
+    """End the command if a process of the local Ray dies in this block, which starts it.
 
     `ray.init` would wait for that process for up to a minute, and may then end this one without a
     message. `explain` turns the cause into the message.
@@ -59,7 +59,7 @@ def watched_start(explain: Callable[[str], str]) -> Iterator[None]:
                             alive.add(child)
             if dead := names.keys() - alive:
                 process = min(dead, key=lambda each: each.pid)
-                code = process.wait(0)  # None if another thread has asked before
+                code = process.wait(0)  # None if another thread has reaped it
                 state = "ended" if code is None else process_state(code)
                 if not stopped.is_set():
                     cause = f"{names[process]} (process {process.pid}) {state}"
@@ -74,7 +74,7 @@ def watched_start(explain: Callable[[str], str]) -> Iterator[None]:
     finally:
         stopped.set()
         if thread.is_alive():
-            thread.join()  # for ever, if it ends the command
+            thread.join()  # forever, if it ends the command
 
 
 class Watchdog:
@@ -102,7 +102,7 @@ class Watchdog:
     def explain(self, seconds: float) -> None:
         """End the command if Ray is lost, which may be the cause of an error.
 
-        Looks again after some seconds, because an error may arrive before its cause can be seen.
+        Checks again after some seconds, because an error may arrive before its cause is visible.
         """
         if ending.enabled():
             self._end_if_lost()
@@ -116,8 +116,8 @@ class Watchdog:
             before, ahead = ahead, time.time() - time.monotonic()
             if (step := before - ahead) > CLOCK_SECONDS:
                 LOG.warning(
-                    "the clock of this machine was set back by %.0f s: Ray may start nothing "
-                    "until it shows the earlier time again; stopping and rerunning the same "
+                    "the clock of this machine was set back by %.0f s: Ray may not start "
+                    "anything until the clock has caught up; stopping and rerunning the same "
                     "command is faster",
                     step,
                 )
@@ -125,7 +125,7 @@ class Watchdog:
                 select.select([self._raylet], [], [], PERIOD)  # returns when the raylet ends
 
     def _end_if_lost(self) -> None:
-        """Report at once: Ray may end this process, without a message, when it calls the raylet."""
+        """Report immediately: Ray may silently end this process when it calls the raylet."""
         if self._raylet is None or _is_closed(self._raylet):
             self._raylet = _connect(self._socket)
         if self._raylet is None:
@@ -141,14 +141,14 @@ class Watchdog:
             ending.end_process(1, text, kill_first=True)
 
     def _full_disk(self) -> str:
-        """Whether a local Ray can still write its files; empty if so."""
+        """Why a local Ray cannot write its files any more; empty if it can."""
         with suppress(OSError):  # the folder is deleted at the end
             if self._started and shutil.disk_usage(self._logs).free < FULL_BYTES:
                 return f"{self._logs}: no space left on the device: free some"
         return ""
 
     def _dead_process(self) -> str:
-        """Which process of a local Ray has ended; empty if none has."""
+        """The process of a local Ray that has ended; empty if none has."""
         for name, process in self._started.items():
             if (code := process.poll()) is not None:
                 place = f"{socket.gethostname()}, process {process.pid}"
@@ -156,7 +156,7 @@ class Watchdog:
         return ""
 
     def _lost_gcs(self) -> str:
-        """Whether the GCS server answers, and counts this node as alive; empty if so."""
+        """Why the GCS server is lost: no response, or it removed this node; empty if it is not."""
         now = time.monotonic()
         if now - self._requested_at < GCS_PERIOD:
             return ""
