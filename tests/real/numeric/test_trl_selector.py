@@ -396,7 +396,7 @@ def test_the_example_of_the_page_runs_and_is_short(
     tmp_path: Path, cell: Cell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (ROOT / "docs" / "trainers.md").read_text()
-    [code] = re.findall(r"```python\n(# select.py\n.*?)```", page, re.DOTALL)
+    [code] = re.findall(r"```python\n(# train_online.py\n.*?)```", page, re.DOTALL)
     lines = [line for line in code.split("\n") if line.strip() and not line.startswith("#")]
     assert len(lines) <= 15 and max(map(len, lines)) <= 100
     [commands] = re.findall(r"```\n(decile select.*?)```", page, re.DOTALL)
