@@ -54,7 +54,7 @@ class Gate(ABC):
 
 @dataclass(kw_only=True)
 class Reopening(Gate):
-    """A gate that closes prompts by their last groups, and later reopens them.
+    """`gaussian`, `rates` and `retire` close prompts by their last groups, and later reopen them.
 
     Only prompts that pass are seen again, so a prompt that a few completions closed by chance would
     stay closed forever. It therefore passes `age` epochs after it was last seen. If its group
