@@ -119,8 +119,7 @@ def equal_policies(
     samples: int = 2,
     ahead: float = 0.0,
 ) -> list[np.ndarray]:
-    """Shares right [runs, questions] of policies, equal but for the first, `ahead` points
-    better."""
+    """Shares right [runs, questions] of equal policies, except that the first is `ahead`."""
     rates = np.clip(rng.beta(*BETA, questions), 1e-6, 1 - 1e-6)
     policies = []
     for number, (scatter, count) in enumerate(zip(scatters, runs, strict=True)):

@@ -46,7 +46,7 @@ class Results:
 
     @cached_property
     def gain_parts(self) -> pa.Table:
-        """A row per cell and part of the test set: what the gain consists of."""
+        """A row per cell and part of the test set: the components of the gain."""
         return gain_part_table(self.analysis.rows)
 
     @cached_property

@@ -14,27 +14,27 @@ from tasks.question_file import QuestionFile
 
 
 class MarkerReward:
-    """A reward function for TRL that marks completions as a task does: its score, from 0 to 1.
+    """A reward function for TRL: the task's score of a completion, from 0 to 1.
 
-    task: a name of `decile ls tasks`, or "module:Class"; options: those of the task, such as
-    `marker="expression"` of `file`. Only the marker is used: no data set of the task is read.
+    task: a name of `decile ls tasks`, or "module:Class"; options: the task's options, such as
+    `marker="expression"` of `file`. Only the marker is used: the task's data set is not read.
 
     The rows of the trainer need the column `answer`, a gold answer or a worked solution. Markers
     that also read the question (`code`, `reasoning_gym`, `mix`, and reward functions) need the
     columns `question` and `info`, as `PromptSelector(probe=…)` writes them. A completion whose
-    marking failed has no reward (None). Raises UserError for an unknown task or option, for a
-    task whose environment gives the score, and at the first call where a column is missing.
+    marking failed has no reward (None). Raises UserError for an unknown task or option, for a task
+    whose environment gives the score, and, at the first call, if a column is missing.
     """
 
-    __name__ = "correct"  # by which TRL logs it; `decile diagnose` reads it as correctness
+    __name__ = "correct"  # TRL logs it under this name; `decile diagnose` reads it as correctness
 
     @as_user_error()
     def __init__(self, task: str, **options: Any) -> None:
         self._task, self._options = task, options
         if self.marker.environment is not None:
             raise UserError(
-                f"task {task} plays episodes, which no text holds: write environment_factory=, and "
-                "a reward function that reads environments"
+                f"task {task} plays episodes, which are not texts: write environment_factory=, "
+                f"and a reward function that reads environments"
             )
 
     @cached_property
@@ -43,7 +43,7 @@ class MarkerReward:
         return get_task(self._task, **self._options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The name and the options: another process builds the task anew."""
+        """The name and the options: other processes rebuild the task."""
         return {"_task": self._task, "_options": self._options}
 
     @as_user_error()
@@ -55,9 +55,9 @@ class MarkerReward:
         info: Sequence[str] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """The score of each completion. Raises UserError where a column is missing."""
+        """The score of each completion. Raises UserError if a column is missing."""
         if answer is None:
-            raise UserError("the rows have no column answer: rename the one of the gold answers")
+            raise UserError("the rows have no column answer: rename the column of gold answers")
         if self._reads_prompts and (question is None or info is None):
             missing = "question" if question is None else "info"
             raise UserError(
@@ -83,7 +83,7 @@ class MarkerReward:
         return type(self.marker).mark_answer is not Task.mark_answer
 
     def _gold(self, value: Any) -> str:
-        """The gold answer in the task's form; its own text where it has another one."""
+        """The gold answer in the task's form; its own text if it has a different form."""
         if self._reads_prompts:
             return str(value)
         read = self.marker.read_answer(str(value))

@@ -439,7 +439,7 @@ class PromptSelector(TrainerCallback):
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """What the state of a checkpoint must agree with."""
+        """The settings that the state of a checkpoint must match."""
         columns = (self.subset[name].to_pylist() for name in ("prompt_id", "n", "successes"))
         return {
             "policy": self.policy.policy,

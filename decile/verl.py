@@ -68,7 +68,7 @@ class GateSampler:
       must let its prompt pass for the next update
     - correct_by: the value of the reward function that decides whether a completion is correct
       ("acc"): it is if the value is at least `correct_from` (1.0)
-    - prompt_id: the name in a row's `extra_info` that tells prompts apart ("prompt_id")
+    - prompt_id: the name in a row's `extra_info` that identifies prompts ("prompt_id")
     - max_draws: at most this multiple of a batch's prompts is drawn for it (4); after that, closed
       groups are trained on
     - seed: the seed of gates that pass prompts at random (0)
@@ -343,7 +343,8 @@ class GateSampler:
         if info.get(self.prompt_id) is None:
             raise UserError(
                 f"a row of the training data has no extra_info.{self.prompt_id}: add it (decile "
-                "export --layout verl writes prompt_id), or write another name of extra_info in "
+                "export --layout verl writes prompt_id), or write a different name of extra_info "
+                "in "
                 "sampler_kwargs.prompt_id, such as index"
             )
         return str(info[self.prompt_id])

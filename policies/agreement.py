@@ -21,7 +21,7 @@ class WithoutGolds(BuiltIn):
         return bool(self.restrictions)
 
     def measured(self, difficulty: pa.Table, name: str) -> Floats:
-        """The column as float64, nan where it is null. PolicyError where it is null for all."""
+        """The column as float64, nan for null. PolicyError if all values are null."""
         values = numbers(difficulty, name, self.title)
         if len(values) and np.isnan(values).all():
             raise PolicyError(

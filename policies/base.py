@@ -175,7 +175,7 @@ class ScorePolicy(SubsetPolicy):
     A custom policy implements `score`, and `eligible` if some rows must not be selected. It may
     narrow `needs` if a row's score and eligibility depend only on that row's own first outcome,
     pass rate or tier: probing can then stop early and still select the same subset. With
-    "pass_rates", for scores that depend on all pass rates, it implements `score_bounds`, too.
+    "pass_rates", for scores that depend on all pass rates, it also implements `score_bounds`.
     """
 
     name: str = ""
@@ -396,14 +396,14 @@ class Requiring:
 
     Options:
         require: `parsed` keeps a prompt if at least half of its failures are parsed answers, that
-            is, `wrong` and not `unparsed` or `truncated`. Prompts without failures are kept.
+            is, `wrong` rather than `unparsed` or `truncated`. Prompts without failures are kept.
             Without it, "hard" may mean "did not finish within the token limit".
         exclude: one of these words, or a list of them. `suspected`: prompts whose gold answer is
             probably wrong (the column `suspected`). `unsolved`: those without a correct sample.
-            `form`: those that fail by form: of at least half of their failures no answer was read,
-            or it is the gold answer in another form than the marker reads; or more samples have
-            the latter than are correct. A list may also hold columns with values to leave out,
-            such as {source: drills}.
+            `form`: those that fail by form: in at least half of their failures, no answer was read,
+            or the gold answer has a form that the marker does not read; or more samples are of the
+            latter kind than correct. A list may also have columns with values to leave out, such as
+            {source: drills}.
     """
 
     require: str | None = None

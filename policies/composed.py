@@ -28,8 +28,8 @@ class Composed(OnlinePolicy, ByColumns):
     the same. Arrays have one entry per prompt [N], or per stratum [S].
 
     Options:
-        of: the static policy whose subset it chooses from (default: `full`), such as `hard` or
-            `{band: {low: 0.1, high: 0.9}}`.
+        of: the static policy that selects the subset to choose from (default: `full`), such as
+            `hard` or `{band: {low: 0.1, high: 0.9}}`.
         within: a column with the share of each value in every update: `source` (in proportion to
             the prompts), `{source: equal}`, or `{source: {gsm8k: 0.7, math: 0.3}}`. A share is a
             number, `{from: 0.8, to: 0.2, schedule: cosine}` over the updates (linear without a

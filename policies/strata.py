@@ -64,11 +64,11 @@ class Stratified(Restricted):
         within: a column whose values are strata: `source`, `tier`, one that `keep` names, or
             `pass_rate` (in bands). Each stratum is selected from as if it were the whole pool. Its
             share of the budget is its share of the pool, or `{source: equal}`, or given as
-            `{source: {gsm8k: 0.7, math: 0.3}}`. A stratum without enough eligible prompts is made
-            up for by the others. Rows without a value are the stratum `(none)`.
+            `{source: {gsm8k: 0.7, math: 0.3}}`. If a stratum has too few eligible prompts, the
+            others make up for it. Rows without a value are the stratum `(none)`.
         where: only rows with one of these values of a column, such as `{source: math}`.
-        labels: a number of prompts, or a share of those with a gold answer: the policy is shown the
-            gold answers of so many random prompts, and selects among these.
+        labels: a number of prompts, or a share of those with a gold answer: the policy sees the
+            gold answers of this many random prompts, and selects among these.
     """
 
     policy: Policy

@@ -356,7 +356,7 @@ class Arithmetic(Task):
     """Generated word problems of 1 to 9 steps; the answer is a whole number.
 
     Neither split depends on the size of the other. The tier is the number of steps. The preset
-    `paper` asks for the box alone, with thinking off.
+    `paper` only asks for the box, with thinking off.
 
     Options:
         train, test: numbers of questions.

@@ -87,10 +87,11 @@ class CompetitionMath(ReadTask):
         revision: a commit of the Hub's data set, in place of the pinned one.
         partial: accept a source with an unexpected number of rows.
         levels, subjects: only these, in the pool and the test set.
-        train_levels: only these, in the pool alone: train on easy levels, and test on all.
+        train_levels: only these, in the pool only: train on easy levels, and test on all.
         numeric: only the problems whose gold answer is one number.
         test_set: `full`, or `math500` for the widely reported 500 problems.
-        math500_path: a file with these 500 (problem, answer, subject, level), in place of the Hub.
+        math500_path: a file with these 500 problems (problem, answer, subject, level), in place of
+            the Hub.
     """
 
     name: ClassVar[str] = "math"

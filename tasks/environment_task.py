@@ -37,37 +37,38 @@ _QUESTIONS = ("prompt", "question")  # TRL's name, and ours
 class EnvironmentTask(QuestionFile):
     """Multi-turn episodes in your own environment, written for TRL.
 
-    An environment is a class with `reset(**row)`, which may return text that continues the prompt,
-    with public methods with docstrings, which the model calls as tools, and perhaps with
-    `get_reward()`, the score of an episode from 0 to 1. Its rows are those of a file, or of its
-    classmethod `rows()`, or it draws its own task in `reset`. All columns of a row are passed to
-    `reset`, and are its identity.
+    An environment is a class with `reset(**row)`, which may return text that continues the prompt.
+    Its public methods with docstrings are the tools that the model calls. An optional method
+    `get_reward()` returns the score of an episode from 0 to 1. Its rows come from a file or from
+    its classmethod `rows()`, or it draws its own task in `reset`. All columns of a row are passed
+    to `reset`, and are its identity.
 
     One loop plays the episodes of probes, evaluations and training, with the tokens, the mask and
     the wording of errors of TRL's own. The engines are `transformers`, `vllm` and `server` (with
     `api: completions`), and the model's chat template must render tools. The randomness of a turn
-    depends on the seed, the row, the sample and the turn alone. Images, standalone tools, several
+    depends only on the seed, the row, the sample and the turn. Images, standalone tools, several
     environments in one data set, and TRL's own generation (`rollouts: trl`, `use_vllm`) are not
     supported.
 
     An exception in a tool is the tool's answer to the model. An environment that hangs, exits, uses
     too much memory, or raises in `reset` or `get_reward` gives its own episode the outcome `error`;
-    a rule such as `time-limit@TOOL` or `time-limit@episode` says why. An episode that reaches a
-    limit is `truncated`, unless its score is high enough. A reward outside 0 to 1 stops the run.
+    a rule such as `time-limit@TOOL` or `time-limit@episode` gives the reason. An episode that
+    reaches a limit is `truncated`, unless its score is high enough. A reward outside 0 to 1 stops
+    the run.
 
     Options:
         environment: `package.module:Class`. `task: package.module:Class` is short for it.
-        train, test, path, test_share, tier, group, source, keep: of its rows, as of task `file`.
+        train, test, path, test_share, tier, group, source, keep: as for task `file`.
         question: the column of the prompt, a text or chat messages (default: `prompt` or
-            `question`). `reset` alone may write it, too.
-        episodes: how many rows, where `reset` draws its own task: each the same for all its
+            `question`). `reset` may also write the whole prompt.
+        episodes: the number of rows if `reset` draws its own task: each the same for all its
             samples.
-        threshold: the score from which on an episode is correct (1.0).
+        threshold: the lowest score of a correct episode (1.0).
         marker, answer: without `get_reward`: a marker of task `file` for the text of all turns,
             with the column of its answers; or a reward function that reads `environments`, as for
             TRL.
-        turns: turns of the model, at most. `max_completion_length` limits the tokens of all turns.
-        mark_limits: of the processes in which environments live: `seconds` for a call (30),
+        turns: the most turns of the model. `max_completion_length` limits the tokens of all turns.
+        mark_limits: limits of the processes that run environments: `seconds` for a call (30),
             `episode_seconds` for all calls of an episode (600), `memory` in GiB (2), `processes`
             (2).
     """

@@ -37,8 +37,8 @@ class Gsm8k(ReadTask):
     """Grade-school word problems with one number as the answer (GSM8K).
 
     7,473 training and 1,319 test problems. The tier is the number of steps of the worked solution,
-    or `all` where the answer is the number alone. The preset `paper` follows the code of "Hard
-    Examples Are All You Need": no request to reason, thinking off.
+    or `all` if the answer is only the number. The preset `paper` follows the code of "Hard Examples
+    Are All You Need": no request to reason, thinking off.
 
     Options:
         path: a folder with train.jsonl and test.jsonl (question, answer; also .json, .parquet,

@@ -52,9 +52,9 @@ class Mix(ReadTask):
 
     Prompts are taken in the order of their ids, so that a larger share contains a smaller one. Each
     prompt keeps the wording, the marker and the id of its data set, and `source` is the name of
-    that data set. A source that it has there is a kept column, with the name that the file has for
-    it. The test set has all of their test questions; a training prompt that is a test question of
-    another data set is left out. Multi-turn tasks cannot be part of a mix.
+    that data set. If the data set has a source column, it becomes a kept column with its name in
+    the file. The test set has the test questions of all data sets; a training prompt that is a test
+    question of another data set is left out. Multi-turn tasks cannot be part of a mix.
 
     Options:
         parts: data sets of the file, or tasks with default options: a list (every prompt), a

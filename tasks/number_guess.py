@@ -97,8 +97,9 @@ def is_test(game: Game) -> bool:
 class NumberGuessTask(Task):
     """Multi-turn games: find a number by guesses that are answered "higher" or "lower".
 
-    Each width of the range is equally frequent, and is the tier. No question occurs in both splits,
-    of any seeds. A prompt's `info` is its row as JSON: the arguments of `NumberGuess.reset`.
+    All sizes of the range are equally frequent, and are the tiers. No question occurs in both
+    splits, whatever the seeds. A prompt's `info` is its row as JSON: the arguments of
+    `NumberGuess.reset`.
 
     Options:
         train, test: numbers of games.

@@ -59,8 +59,8 @@ def prompt_of(chain: Chain) -> Prompt:
 class PlusMinus(Task):
     """Generated chains of four additions or subtractions; the answer is a whole number.
 
-    Neither split depends on the size of the other. The tier is the number of subtractions. Of the
-    test questions, each of zero to three subtractions is equally frequent.
+    Neither split depends on the size of the other. The tier is the number of subtractions. In the
+    test set, zero to three subtractions are equally frequent.
 
     Options:
         train, test: numbers of questions.

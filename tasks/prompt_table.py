@@ -173,7 +173,7 @@ class PromptTable(Sequence[Prompt]):
 
     @cached_property
     def keys(self) -> npt.NDArray[np.uint64] | None:
-        """The ids as numbers in the order of the ids; None where an id is not 16 hex digits."""
+        """The ids as numbers in the order of the ids; None if an id does not have 16 hex digits."""
         parts = [hex_numbers(batch.column(0)) for batch in self.batches]
         if any(part is None for part in parts):
             return None

@@ -66,7 +66,7 @@ class _RowCounts:
     origins: list[str] = field(default_factory=list)
 
     def add(self, other: "_RowCounts") -> None:
-        """Count the rows of another file, too."""
+        """Also count the rows of another file."""
         self.count += other.count
         self.dropped += other.dropped
         self.error = self.error or other.error
@@ -77,14 +77,14 @@ class _RowCounts:
 class QuestionFile(ReadTask):
     r"""Your own questions and answers, from files of JSON lines, JSON, Parquet or CSV.
 
-    The rows of all files of a split are one pool. In a column of chat messages, the question is the
-    last user message and the answer is the reply to it. The answer of a worked solution is what
-    follows `####` in its last line, or its last box. Known instructions on the form of the answer,
-    at the end of a question, are removed: the task adds its own. The preset `bare` is the question
-    alone, for questions with their own instructions. Rows with the same question and answer are one
-    prompt.
+    The rows of all files of a split form one pool. In a column of chat messages, the question is
+    the last user message and the answer is the reply to it. The answer of a worked solution is the
+    text after `####` in its last line, or its last box. Known instructions on the form of the
+    answer, at the end of a question, are removed: the task adds its own. The preset `bare` is only
+    the question, for questions with their own instructions. Rows with the same question and answer
+    are one prompt.
 
-    With the marker `letter`, the choices may be columns of their own, which are asked with the
+    With the marker `letter`, the choices may be in separate columns, which are asked with the
     question. `choices`, `options`, `endings`, `answer_choices`, `answer_options` or `alternatives`
     has a list, an object of letters, ARC's `{text, label}`, or a text such as `(A) … (B) …`; or
     each choice has a column (`A`, `option_a`, `opa`, `answerA`, `option1`, `sol1`, `ending0`). The
@@ -101,39 +101,40 @@ class QuestionFile(ReadTask):
     an image, a video or a sound.
 
     The columns of `source` and `keep`, with the file and the line of the row, travel into tables,
-    subsets, exports and evaluations. They change neither prompts nor ids. Numbers, truth values and
-    texts keep their type, other values are JSON text. A column with the name of one of Decile's own
-    becomes `row_NAME`.
+    subsets, exports and evaluations. They change neither prompts nor ids. Numbers, booleans and
+    texts keep their type, other values become JSON text. A column with the name of one of Decile's
+    own columns becomes `row_NAME`.
 
     Options:
         train, test: files with one question per row: a path, a glob such as `data/*.jsonl`, or a
             list of both, relative to the experiments file. Either may be left out.
-        path: files for both splits, of which `test_share` is the test set.
+        path: files for both splits; `test_share` of the rows is the test set.
         test_share: the share of `path` that is the test set (0.2), chosen by content: the order of
             the rows does not matter.
         question, answer: columns, or values inside them (`reward_model.ground_truth`,
-            `messages.-1.content`). `answer: null` where a reward function needs none.
+            `messages.-1.content`). `answer: null` if a reward function needs none.
         tier: the column with the level of a question. Without it, all prompts have the tier `all`.
         group: a column of the test questions. Questions with the same value are related, and
             comparisons average them. An empty value is a group of its own. Without the option,
-            questions of nearly the same text are a group.
+            questions with nearly the same text form a group.
         source: the column with the data set or domain of a question.
         keep: further columns that travel, or `all`. In `source` and `keep`, a list in place of a
-            column names alternatives, of which the first that a file has is read.
+            column names alternatives: the first one that a file has is read.
         marker: `number`, `letter`, `expression`, `text` (the content of the last box), or a reward
             function as for TRL, `package.module:function`.
-        threshold: of a reward function: the score from which on an answer is correct (1.0).
-        mark_limits: of a reward function: the limits of its processes (`seconds`, `memory`,
+        threshold: with a reward function: the lowest score of a correct answer (1.0).
+        mark_limits: with a reward function: the limits of its processes (`seconds`, `memory`,
             `processes`).
         columns: other columns that a reward function as marker gets (default: all). They are part
-            of a prompt's identity. With another marker, they travel for the functions of `reward`.
+            of a prompt's identity. With any other marker, they travel for the functions of
+            `reward`.
         answers: `optional`: rows may lack an answer, which comes later, in the file or in the
-            `labels` of the data set. No id depends on the answers then.
-        skip_invalid: drop rows that cannot be used, and note their number. Without it, the first
-            one is an error.
+            `labels` of the data set. Ids then do not depend on the answers.
+        skip_invalid: drop unusable rows, and note their number. Without it, the first such row is
+            an error.
         kinds: only the rows whose answers need one of these markers (`number`, `letter`,
-            `expression`, `text`, or `none` of them), so that a file of several kinds is a mix of
-            data sets.
+            `expression`, `text`, or `none` of them), so that a file of several kinds can be a mix
+            of data sets.
         unwrap: take questions out of the chat template that their texts are rendered in (ChatML,
             Llama 2 to 4, Mistral, Gemma, DeepSeek, gpt-oss, Command R, Kimi, Phi, Zephyr, GLM,
             Alpaca's, `User: … Assistant:`). Of several turns, the last one is the question. It
@@ -408,7 +409,7 @@ class QuestionFile(ReadTask):
             )
 
     def group_of(self, row: Row) -> str:
-        """The value in the column of groups, "" where there is none."""
+        """The value in the column of groups, "" if there is none."""
         # training rows, and questions without related ones, may lack the column
         return value_text(cell(row, self.group)) if self.group else ""
 
@@ -419,7 +420,7 @@ class QuestionFile(ReadTask):
 
     def _read_columns(self, split: str, file: str) -> "tuple[PromptTable, _RowCounts] | None":
         """The prompts of a file of plain texts; None for any other file."""
-        # pyarrow is only imported where a file is read: not in processes that only mark
+        # pyarrow is only imported to read a file, not in processes that only mark
         from tasks.prompt_table import PromptTable, mapped
         from tasks.sources.plain_columns import NotPlain, PlainFile
 

@@ -1,8 +1,8 @@
-r"""Marks mathematical expressions by what they say, as numbers, letters and texts are marked.
+r"""Marks mathematical expressions by meaning, under the same readings as numbers and letters.
 
-Every completion is marked under both readings. The setting `marking` names the one that rewards and
-accuracy use; the mark of the other is stored as `other_outcome`. Only the completion is marked, and
-each mark names the rule that decided it, such as `lenient:boxed-number`.
+Every completion is marked under both readings. The setting `marking` names the reading that rewards
+and accuracy use; the mark of the other reading is stored as `other_outcome`. Only the completion is
+marked, and each mark names the rule that decided it, such as `lenient:boxed-number`.
 
 * `strict` reads the last closed `\boxed{…}`, which must hold the answer in the requested form: an
   integer, a letter (`(X)` or `X`), or the expression of the gold answer. Spelling does not count
@@ -11,11 +11,11 @@ each mark names the rule that decided it, such as `lenient:boxed-number`.
   (`28.00`, `224,000`, `20\%`, `1.8 million`, `\text{(A)}`, `3\frac{1}{2}`), answers outside a box
   (`<answer>18</answer>`, `{"answer": 18}`, `#### 18`, "the answer is 18", a bold number at the end,
   a last line that is only an answer), and any equal expression. It ignores text inside `<think>`
-  and empty boxes. Of a box within a box, the outer one counts.
+  and empty boxes. For nested boxes, the outer one counts.
 * Several numbers, bounds, negated answers, answers that the text takes back, and answers that may
   continue past the token limit count as no answer.
 * Commas between groups of three digits separate thousands; `2,3` is not a number. A unit may be
-  missing, and must not differ. Units are not converted.
+  missing, but must not differ. Units are not converted.
 
 An expression is read as a whole or not at all: an unknown command, text around a formula, more than
 2,000 characters or a value that is too large make the answer `unparsed`. A gold answer that cannot

@@ -31,7 +31,7 @@ def final_answer(text: str) -> str:
 
 
 def read_gold(answer: str, marker: Marker) -> str | None:
-    """The gold that an answer of a file gives, or None if the marker needs another form."""
+    """The gold that an answer of a file gives, or None if the marker needs a different form."""
     answer = final_answer(answer)
     if marker == "number":
         return normalize_number(answer)

@@ -193,7 +193,7 @@ def _last_question(template: _ChatTemplate, text: str, turns: list[re.Match[str]
     if not users:
         raise TaskError(f"{problem} without a user turn: {remedy}")
     if template.name.startswith("User:") and len(users) > 1:
-        raise TaskError(f"{problem} with several turns, which may be one question: {remedy}")
+        raise TaskError(f"{problem} with several user turns, which may be one question: {remedy}")
     system = roles.count("system")
     others = len(roles) - system - 1 - (roles[-1] == "assistant")
     last = users[-1]

@@ -48,7 +48,7 @@ ROLES: Mapping[str, Role] = {
             *word_list("solutions, answers"),
             "reward_model.ground_truth",
         ),
-        "as an answer, where other columns hold what a model has written",
+        "as an answer, if other columns have a model's text",
     ),
     # Inside an object that is an answer; several of these are ambiguous.
     "answer field": Role(

@@ -1,13 +1,12 @@
-"""Values of cells, read alike whatever the file.
+"""Values of cells, read alike from all files.
 
-* Numbers may be texts: `0.5`, and `0,5` where the comma is the decimal sign. `1,250` is not a
-  number.
-* Truth values are `true` and `false`, `yes` and `no`, `correct` and `incorrect`, `1` and `0`, or
-  the grades `C` and `I` of Inspect, with `P` as one half.
-* Missing are null, NaN, an empty text, and the texts `nan`, `null`, `none` and `n/a` in columns of
-  numbers.
-* A whole number is the same source, tier, group or answer whether a file has it as 1 or as 1.0.
-* Completions may be a list as a text in JSON or Python, in a column whose name is a plural.
+* Numbers may be text: `0.5`, and `0,5` with a decimal comma. `1,250` is not a number.
+* Booleans are `true` and `false`, `yes` and `no`, `correct` and `incorrect`, `1` and `0`, or the
+  grades `C` and `I` of Inspect, with `P` as one half.
+* Missing values are null, NaN, empty text, and the texts `nan`, `null`, `none` and `n/a` in columns
+  of numbers.
+* A whole number is the same source, tier, group or answer whether a file writes it as 1 or as 1.0.
+* Completions may be a list in JSON or Python text, in a column with a plural name.
 * In CSV and TSV, the first row names the columns, quotes are those of RFC 4180, and an empty field
   is missing. A first line `sep=;` names the separator.
 """

@@ -76,7 +76,7 @@ class Code(QuestionFile):
     point, as in HumanEval); `{inputs: […], outputs: […]}` of a program, as in verl, APPS and TACO,
     or with `fn_name` of a function; or a list of `{input, output, testtype}`, as in LiveCodeBench.
     Each may be JSON text. Outputs are compared line by line and word by word, and numbers by their
-    value. Results of functions are compared as JSON: where one of two numbers is a float, they may
+    value. Results of functions are compared as JSON: if one of two numbers is a float, they may
     differ by 10⁻⁶, or by 10⁻⁹ of the larger one if that is more. A program that ends with an error
     fails.
 
@@ -87,10 +87,10 @@ class Code(QuestionFile):
     test that expects an exception passes if the program raises it for any reason.
 
     Options:
-        train, test, path, test_share, question, tier, group, source, keep: as of task `file`.
+        train, test, path, test_share, question, tier, group, source, keep: as for task `file`.
         tests: the column of the tests, or a value inside one (`reward_model.ground_truth`).
         solution: a column with a program that passes the tests, or a list of such programs.
-        entry_point: the column with the name of the function, where the tests do not say it.
+        entry_point: the column with the name of the function, if the tests do not contain it.
         skip_invalid: drop rows whose tests cannot be read or whose solution does not pass them.
         seconds, memory: limits for one completion: CPU time of all its tests, and GiB.
         sandbox: `bubblewrap`: without a network and files. `none`: with the limits alone, for

@@ -405,7 +405,7 @@ def summary_of(file: str | Path) -> dict[str, Any]:
 
 
 def _parquet(file: str | Path) -> pa.Table:
-    if not os.path.exists(file):  # also where the name is too long
+    if not os.path.exists(file):  # also if the name is too long
         raise TaskError(f"{file} does not exist: write the path of a .parquet file")
     try:
         with reading_parquet(file, "write a file of decile select or import"):

@@ -33,7 +33,7 @@ Reader = Callable[[Sequence[PlacedRow], Hints, Notes], Records]
 
 
 class Input(NamedTuple):
-    """A layout that `decile import` reads: the columns it needs, which tool writes it, what it has.
+    """A layout that `decile import` reads: its required columns, its tool, and its contents.
 
     gives: completions, solve rates or prompts.
     """
@@ -58,7 +58,7 @@ INPUTS: Mapping[str, Input] = {
     "columns": Input(
         "a question and an answer under known names, or --question and --answer",
         "any other table",
-        "completions, solve rates or prompts: what the named columns hold",
+        "completions, solve rates or prompts, depending on the named columns",
     ),
     "trl": Input(
         "prompt or messages, and an answer; with a model's completions: completion",
@@ -76,7 +76,7 @@ INPUTS: Mapping[str, Input] = {
     "verl": Input(
         "prompt, reward_model with ground_truth",
         "data sets of verl, DAPO and rLLM",
-        "prompts; solve rates where there are some",
+        "prompts, and solve rates if there are any",
     ),
     "verl-rollouts": Input(
         "input, output, score, step",

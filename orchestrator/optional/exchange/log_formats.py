@@ -1,4 +1,4 @@
-"""What `decile diagnose` and `decile replay` read, for the reference.
+"""The logs that `decile diagnose` and `decile replay` read, for the reference.
 
 `run_logs.LAYOUTS` reads these logs; a test compares the names of both.
 """
@@ -11,7 +11,7 @@ _OF_FUNCTION = "a reward function of 0 and 1"
 
 
 class LogFormat(NamedTuple):
-    """The versions that were read, the files of a log, and what in it is correctness."""
+    """The versions that were tested, the files of a log, and its source of correctness."""
 
     versions: str
     files: str

@@ -57,23 +57,23 @@ class ReasoningGym(Task):
     """Generated items of reasoning_gym, scored by its own `score_answer`.
 
     It needs the extra `decile[reasoning-gym]`. Neither split depends on the size of the other, and
-    no seed's test questions are another's training questions. The tier is the item's value of the
-    first parameter that the configuration gives a range, after the name of its data set in a mix.
-    The preset `tags` asks for the answer between `<answer>` and `</answer>`, `bare` is the question
-    alone. Lenient marking accepts a box, tags and "the answer is …", strict marking the form that
-    was asked for.
+    test questions of one seed are never training questions of another. The tier is the item's value
+    of the first parameter that the configuration gives a range, after the name of its data set in a
+    mix. The preset `tags` asks for the answer between `<answer>` and `</answer>`, `bare` is only
+    the question. Lenient marking accepts a box, tags and "the answer is …"; strict marking accepts
+    the requested form.
 
-    Items are drawn in child processes and kept in the user's cache folder, because some take
+    Items are drawn in child processes and stored in the user's cache folder, because some take
     seconds. An exception of `score_answer` is a wrong answer; an answer that takes more than 10
     seconds, or crashes the process, is an `error`. The data sets `boxnet`, `composite`,
     `game_of_life_halting` and `rush_hour` are not available.
 
     Options:
         dataset: the name of a data set, or a mapping of names to weights.
-        config: parameters of its configuration; of a mapping, by the name of a data set.
+        config: parameters of its configuration; for a mapping, by the name of a data set.
         train, test: numbers of items.
         seed: decides which items are drawn.
-        threshold: the score from which on an answer is correct.
+        threshold: the lowest score of a correct answer.
     """
 
     name: ClassVar[str] = _NAME
@@ -119,7 +119,7 @@ class ReasoningGym(Task):
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         """Without the item, an answer scores 1 if it is the reference answer's text, else 0.
 
-        `mark_answer` and `mark_all` know the item of a prompt and use the library's score.
+        `mark_answer` and `mark_all` have the item of a prompt and use the library's score.
         """
         return self.mark_answer(Answer(completion, answer, truncated))
 
