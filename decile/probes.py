@@ -60,7 +60,7 @@ class Probe:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The difficulty table: a row per prompt, ordered by prompt_id (docs/extending.md).
+        """The difficulty table: a row per prompt, ordered by prompt_id (docs/reference/columns.md).
 
         The columns count the completions by outcome; `pass_rate`, `low` and `high` are shares.
         """
