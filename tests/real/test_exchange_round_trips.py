@@ -18,7 +18,9 @@ from tasks import Prompt, get_task, make_prompt
 
 def lost(probe: Imported) -> list[str]:
     return [
-        note for note in probe.notes if "dropped: no" in note or "prompt_id of another task" in note
+        note
+        for note in probe.notes
+        if "dropped: no" in note or "prompt_id of a different task" in note
     ]
 
 

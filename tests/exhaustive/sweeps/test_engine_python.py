@@ -56,5 +56,5 @@ def test_the_same_decile_must_be_installed_there(local_ray: Path, tmp_path: Path
     assert check(python)
     with (tmp_path / "lib" / "tasks" / "gsm8k.py").open("a") as file:
         file.write("# changed\n")
-    with pytest.raises(EngineFails, match=f"the decile in {tmp_path / 'lib'} is another one"):
+    with pytest.raises(EngineFails, match=f"the decile in {tmp_path / 'lib'} differs"):
         check(python)

@@ -267,7 +267,7 @@ def test_wrong_labels_are_refused(pool_file: Path, tmp_path: Path) -> None:
         read_labels(str(renamed))
     for name, text, why in (
         ("empty.csv", "", "is empty"),
-        ("capitals.csv", "PROMPT_ID,answer\n0123456789abcdef,7\n", "that of the listed prompts"),
+        ("capitals.csv", "PROMPT_ID,answer\n0123456789abcdef,7\n", "as in the list of prompts"),
         ("null.jsonl", "null\n", "is not a row"),
     ):
         (tmp_path / name).write_text(text)
