@@ -440,7 +440,7 @@ def shorten_errors_of_raylets() -> None:
     def print_to_stdstream(data: Any, ignore_prefix: bool) -> None:
         text = "\n".join(map(str, data["lines"]))
         if memory := low_memory(text):
-            LOG.warning("%s; Ray has ended a worker, whose work is done again", memory)
+            LOG.warning("%s; Ray has ended a worker; its work is repeated", memory)
         elif not text.startswith("Raylet is terminated"):
             lines = text.strip().splitlines()
             whole = "Traceback (most recent call last)" not in text

@@ -290,7 +290,7 @@ def _unquoted(name: str) -> str:
     return name[1:-1] if name[:1] in ("'", '"') else name
 
 
-# The axes whose values may stand alone, in the order in which a name is looked up.
+# The axes with values that may stand alone, in the order of the lookup.
 _IN_SIDES = ("policy", "dataset", "model")
 _IN_FOR = ("model", "policy", "dataset")
 
@@ -446,7 +446,7 @@ def _unmeasured(claim: Claim, dataset: str, experiment: Experiment) -> Iterator[
     if claim.over and not 0 < evaluate.every < updates:
         yield "no evaluation during training: write evaluate: {every: N} below max_steps"
     if not claim.at or claim.at.cost != "updates":
-        return  # `orchestrator.planning.plan` knows what a cell can cost
+        return  # `orchestrator.planning.plan` checks these costs
     amount = claim.at.amount
     every = evaluate.every
     if amount > updates:

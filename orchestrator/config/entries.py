@@ -1,6 +1,6 @@
 """The named entries of experiments.yaml that experiments refer to: models and datasets.
 
-Every block forbids unknown keys. Error messages say what is wrong and what to write instead.
+Every block forbids unknown keys. Error messages state what is wrong and what to write instead.
 """
 
 import re
@@ -124,7 +124,7 @@ class DatasetEntry(Settings):
     prompts with the same question up to spaces and case, or with nearly the same one and the same
     answer."""
     conflicts: Literal["keep", "drop"] = "keep"
-    """Keep or remove training prompts whose question has several gold answers."""
+    """Keep or remove training prompts with a question that has several gold answers."""
     clean_test: bool = False
     """Also apply max_prompt_tokens, duplicates and conflicts to the test questions."""
     corrections: str = Field(default="", examples=["problems.jsonl"])

@@ -84,7 +84,7 @@ BLOCKS = ("probe", "grpo", "lora", "evaluate", "refresh")
 _OF_THE_SWEEP = "it applies to all cells of an experiment: set it on the experiment"
 # Settings of an experiment that do not change results and are not parameters in MLflow.
 NO_PARAMETERS = ("about", "resources", "max_logp_difference", "max_gpu_hours", "max_hours")
-# Settings that cannot be axes; the text says what to do instead.
+# Settings that cannot be axes; the text is what to do instead.
 _REFUSED = {
     "about": "it is a description",
     "grid": "name the setting itself, such as grpo.beta",

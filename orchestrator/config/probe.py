@@ -244,7 +244,7 @@ class Evaluate(Settings):
     greedy: bool = False
     """Also generate one answer per question at temperature 0."""
     ood: tuple[str, ...] = Field(default=(), strict=False, examples=[["arithmetic"]])
-    """Datasets on whose test sets the base and the final model are also evaluated
+    """Datasets with test sets for a further evaluation of the base and the final model
     (out-of-distribution)."""
     ood_samples: int | None = Field(default=None, ge=1, le=MAX_SAMPLES)
     """Completions per question of those test sets. Default: `samples`."""
@@ -306,7 +306,7 @@ class Evaluate(Settings):
     def as_probe(
         self, probe: Probe, *, samples: int | None = None, temperature: float | None = None
     ) -> Probe:
-        """The probe of a test set, whose completions are the base model's evaluation."""
+        """The probe of a test set; its completions are the base model's evaluation."""
         return Probe(
             samples=samples or self.samples,
             temperature=self.temperature if temperature is None else temperature,

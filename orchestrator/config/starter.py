@@ -34,7 +34,7 @@ _REMARKS = {
     "load_in_4bit": "to fit the GPU; needs pip install 'decile[4bit]'",
     "test_share": "held out as test questions, chosen by content",
     "answers": "gold answers may come later: labels: FILE beside options",
-    "kinds": "only rows whose answers need one of these markers",
+    "kinds": "only rows with answers that need one of these markers",
     "unwrap": "questions are rendered in a chat template, and taken out of it",
     "prompt": "the questions contain instructions for the answer",
     "grid.policy": "more: decile ls policies",

@@ -87,8 +87,8 @@ def _placement_problem(
     if colocated and workers % parallel:  # generation/vllm_generation.py: `_init_vllm`
         return Problem(
             "vllm-tensor-parallel",
-            f"vllm_tensor_parallel_size {parallel} does not divide the workers ({workers}), whose "
-            "GPUs a colocated vLLM shares: write 1, or a divisor of resources.workers",
+            f"vllm_tensor_parallel_size {parallel} does not divide the workers ({workers}), which "
+            "share their GPUs with a colocated vLLM: write 1, or a divisor of resources.workers",
             "grpo",
             "vllm_tensor_parallel_size",
         )
@@ -171,7 +171,7 @@ def model_problem(lora: Mapping[str, Any], *, in_4bit: bool) -> Problem | None:
         return Problem(
             "vllm-with-4bit",
             "use_vllm with a model that is loaded in 4 bits: TRL merges the adapter into the 4-bit "
-            "weights, whose rounding is larger, and sends them to vLLM without their scales: "
+            "weights, with coarser rounding, and sends them to vLLM without their scales: "
             "remove load_in_4bit, or write use_vllm: false",
             "grpo",
             "use_vllm",

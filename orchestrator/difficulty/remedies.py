@@ -1,6 +1,6 @@
 """What to change if completions fail, by the kind of failure. Pure.
 
-An answer that is not read is no evidence about the prompt or the model. So the marker and the form
+An answer that is not read is not evidence about the prompt or the model. So the marker and the form
 of the answer come first, then the token limit; different prompts or a different model come last.
 """
 

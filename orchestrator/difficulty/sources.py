@@ -1,4 +1,4 @@
-"""Difficulty tables whose pass rates come from elsewhere: agreement, another model, a file. Pure.
+"""Difficulty tables with pass rates from agreement, another model or a file. Pure.
 
 Policies rank by the same columns for every source.
 """

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from orchestrator.plugins.streams import generator
 
 SHINGLE = 3  # words of a run
-NEAR = 0.8  # Jaccard similarity of near duplicates; `overlap` says why
+NEAR = 0.8  # Jaccard similarity of near duplicates; see `overlap`
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _UNSPACED = r"[\u3040-\u30ff\u3400-\u9fff]"  # kana, Chinese: each character counts as a word

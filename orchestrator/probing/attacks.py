@@ -1,14 +1,15 @@
 """Attacks on a marker: completions that must not pass, built from a question and its gold.
 
-`decile mark --attack` and `decile doctor` make them. A kind is left out where it may be right: a
-bound where the gold is a bound, or a question that consists of its answer. Up to 200 golds are
-attacked, three with the last two kinds; a reward function or a task of your own is called for at
-most 20 golds, and a kind ends after three failures.
+`decile mark --attack` and `decile doctor` run them. A kind is left out if it may be right: a bound
+if the gold is a bound, or a question that consists of its answer. Up to 200 golds are attacked,
+three with the last two kinds. Your own reward function or task is called for at most 20 golds, and
+a kind ends after three failures.
 
-The built-in markers accept one of these attacks, on all test questions of GSM8K, MATH and AIME 2025
-and on 500 of shuffled objects: `not` before a matrix of zeros. Three limits are known. The option
-`last_number` of `gsm8k` takes the last number whatever the text says about it. Digits of any script
-are digits. A sentence that trails off is read (`The answer is 18...`), but not such a box.
+On all test questions of GSM8K, MATH and AIME 2025 and on 500 of shuffled objects, the built-in
+markers accept one of these attacks: `not` before a matrix of zeros. Three limits are known. The
+option `last_number` of `gsm8k` takes the last number, regardless of the text around it. Digits of
+any script are digits. A sentence that trails off is read (`The answer is 18...`), but not such a
+box.
 """
 
 import re

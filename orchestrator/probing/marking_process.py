@@ -52,7 +52,7 @@ def check(mark: Any) -> str:
     if mark.outcome not in OUTCOMES:
         return f"mark() returned the outcome {mark.outcome!r:.80}"
     if not isinstance(mark.rule, str) or not isinstance(mark.extracted, str | None):
-        return f"mark() returned {mark!r:.160}, whose extracted or rule is not a text"
+        return f"mark() returned {mark!r:.160} with an extracted or rule that is not a text"
     score = mark.score
     number = isinstance(score, Real) and not isinstance(score, bool)  # NumPy's scalars are Real
     if score is not None and not (number and 0 <= score <= 1):

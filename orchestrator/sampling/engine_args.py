@@ -39,8 +39,8 @@ SERVER_RESERVED = {
 }
 # Not `model`, which can name different weights, nor `api`, which determines who renders the prompt.
 SERVER_HARMLESS = {
-    "base_url": "says where the same model is served",
-    "api_key_env": "says who pays",
+    "base_url": "names a server of the same model",
+    "api_key_env": "names the key that pays",
     "max_concurrency": "groups the same requests",
     "timeout": "affects waiting only",
     "max_retries": "affects waiting only",

@@ -184,7 +184,7 @@ def _count_numbers(file: Path, models: Path) -> int:
     ):
         if needed > free:
             raise ValueError(
-                f"its weights in float32 need {needed / GIB:.1f} GiB of {resource}, of which "
+                f"its weights in float32 need {needed / GIB:.1f} GiB of {resource}, but "
                 f"{free / GIB:.1f} GiB are free"
             )
     return numbers

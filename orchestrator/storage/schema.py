@@ -54,8 +54,8 @@ SAMPLES = pa.schema(
 # New marks of stored completions, stored next to them.
 MARKED = pa.schema({"prompt_id": pa.string(), "sample": pa.int32(), **_MARKS})
 
-# One row per prompt of a pool; `column_meanings` has what each column means. pass_rate and what
-# depends on it are null without scorable samples, of which a prompt without a gold answer has none.
+# One row per prompt of a pool; `column_meanings` describes each column. pass_rate and columns that
+# depend on it are null without scorable samples; prompts without a gold answer do not have any.
 DIFFICULTY = pa.schema(
     {
         "prompt_id": pa.string(),

@@ -186,7 +186,7 @@ def test_trained_weights_are_part_of_the_key(plan: Plan, tmp_path: Path) -> None
     evaluation = plan_evaluation(plan, checkpoint=full)
     assert evaluation.spec.key not in {base.key, *keys}
     [note] = evaluation.notes
-    assert "another chat template" in note and "tiny" in note
+    assert "different chat template" in note and "tiny" in note
     location = Path(evaluation.spec.model.location)
     assert (location / "model.safetensors").resolve() == full / "model.safetensors"
     for name in ("tokenizer.json", "chat_template.jinja"):
@@ -253,8 +253,8 @@ def spoil(folder: Path, how: str) -> Path:
         ("torn", "adapter_model.safetensors is damaged"),
         ("rubbish", "adapter_model.safetensors is damaged"),
         ("pickled", "adapter_model.bin is pickled"),
-        ("wide", "of another base model"),
-        ("deep", "of another base model"),
+        ("wide", "for a different base model"),
+        ("deep", "for a different base model"),
         ("prefix", "PREFIX_TUNING"),
         ("rank", "q_proj has rank 4, but adapter_config.json has 8"),
         ("ranks", "q_proj has rank 4, but adapter_config.json has 2"),

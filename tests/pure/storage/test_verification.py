@@ -156,7 +156,7 @@ def test_each_kind_of_damage_to_a_listed_file_is_named(tmp_path: Path) -> None:
         store.write_json({}, "cells", "a", "m.json", files={"log.parquet": proof})
     assert len(sizes) == 1
     store.write_table(pa.Table.from_pylist(rows[:1], schema=LOG), "cells", "a", "log.parquet")
-    assert "another run" in problems(store)["log.parquet"]
+    assert "different run" in problems(store)["log.parquet"]
     log.write_bytes(log.read_bytes()[:-8] + b"00000000")
     assert problems(store)["log.parquet"] != ""
 
