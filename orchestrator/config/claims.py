@@ -48,7 +48,7 @@ EXAMPLE = "hard > random on gsm8k by 3"
 MAX_LENGTH = 500  # characters, so that a report has room for them
 
 Sign = Literal[">", "<", ">=", "<=", "=", "!="]
-# Axis and value of the grid; the axis is empty where the claim states only a name.
+# Axis and value of the grid; the axis is empty if the claim states only a name.
 AxisValues = tuple[tuple[str, Any], ...]
 BASE_SIDE: AxisValues = ((BASE, BASE),)
 
@@ -91,7 +91,7 @@ class ClaimError(Problem):
 
 
 class Reading(NamedTuple):
-    """Where curves are read, after this much of a cost; or what gains are divided by."""
+    """The cost at which curves are read, or by which gains are divided."""
 
     cost: str  # of COSTS
     amount: float
@@ -417,7 +417,7 @@ def _conflicts(claim: Claim, datasets: Sequence[str]) -> Iterator[str]:
 
 
 def _unmeasured(claim: Claim, dataset: str, experiment: Experiment) -> Iterator[str]:
-    """What a claim needs that the cells of one training set do not measure."""
+    """Requirements of a claim that the cells of one training set do not measure."""
     evaluate = experiment.evaluate
     updates = experiment.grpo_settings.max_steps
     test_set = claim.test_set or dataset

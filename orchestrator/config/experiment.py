@@ -344,7 +344,7 @@ class Experiment(Settings):
     """Replace this share of the training pools' gold answers with wrong ones, to measure the effect
     of label noise on each policy. Test sets are unchanged."""
     label_noise_seed: Seed = 0
-    """Seed for which gold answers are replaced, and with what."""
+    """Seed that determines which gold answers are replaced, and by which wrong ones."""
     false_positive_rate: float = Field(default=0, ge=0, le=1, examples=[0.1])
     """Share of the wrong completions that get the reward of a correct one in training, as with an
     imperfect verifier. Marks, selection and evaluation are unchanged."""

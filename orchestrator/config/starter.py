@@ -26,7 +26,7 @@ _HEADER = """\
 _ON_ONE_LINE = ("chat_template_kwargs", "prompt", "lora", "resources")  # mappings
 _PLAIN = re.compile(r"[A-Za-z_./][\w./@+-]*", re.ASCII)
 _COMMENT_COLUMN = 38
-# Comments by setting, with its block where several have a setting of the name.
+# Comments by setting, with its block if several blocks have a setting of this name.
 _REMARKS = {
     "storage": "probes, subsets and results",
     "revision": "the Hub commit, so that the weights never change",
@@ -151,7 +151,7 @@ def _written(value: Any) -> str:
 
 
 def scalar(text: str) -> str:
-    """A string as YAML on one line: plain where that is read as this string, else quoted."""
+    """A string as YAML on one line: plain if that is read as this string, else quoted."""
     ends_document = text == "..."  # which YAML reads as no value at all
     if _PLAIN.fullmatch(text) and not ends_document and yaml.safe_load(text) == text:
         return text

@@ -1,4 +1,4 @@
-"""What TRL's rollouts with vLLM (`use_vllm`) cannot do, from the sources of TRL 1.16. Pure.
+"""Limits of TRL's rollouts with vLLM (`use_vllm`), from the sources of TRL 1.16. Pure.
 
 Some of it fails after the probe, some silently trains on the rollouts of a different policy. File
 names are TRL's unless another library is named. TRL gives vLLM the base weights with the adapter
@@ -30,7 +30,7 @@ _UNMERGED = {
     # `_iter_named_params` sends …token_adapter.weight, and no embed_tokens.weight.
     "trainable_token_indices": "TRL sends its weights under names that vLLM does not have",
     # A tied head is one parameter in vLLM, which skips lm_head.weight; the adapted model has two.
-    "modules_to_save": "vLLM would draw with other embeddings where a model ties them to its head",
+    "modules_to_save": "vLLM would draw with other embeddings if a model ties them to its head",
     "lora_bias": "PEFT cannot merge it into layers without a bias",
     "alora_invocation_tokens": "PEFT cannot merge it",
     "arrow_config": "PEFT cannot merge it",

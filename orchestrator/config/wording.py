@@ -30,7 +30,7 @@ def as_yaml(value: Any) -> str:
 
 
 def one_of(words: Sequence[str], name: str) -> str:
-    """`one of a, b, …; did you mean 'a'?`, with the first words where there are many."""
+    """`one of a, b, …; did you mean 'a'?`, with the first words if there are many."""
     more = ", …" if len(words) > _MAX_WORDS else ""
     return f"one of {', '.join(words[:_MAX_WORDS])}{more}{suggest(name, words)}"
 

@@ -120,7 +120,7 @@ def device_seconds(jobs: Sequence[Job], capacity: Capacity) -> float:
 def gantt(
     placements: Sequence[Placement], capacity: Capacity, width: int = CHART_COLUMNS
 ) -> list[str]:
-    """A text chart with a row per device (or share of one) and each job's name where it runs."""
+    """A text chart with a row per device (or share of one) and the names of jobs."""
     total = makespan(placements)
     if not total:
         return []

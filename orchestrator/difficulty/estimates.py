@@ -152,7 +152,7 @@ def reliability(prior: Prior, samples: int) -> float:
 def rates(
     successes: np.ndarray, n: np.ndarray, prior: Prior, group_size: int
 ) -> dict[str, pa.Array]:
-    """Columns pass_rate, low, high, posterior and learnability, null where n = 0; and the counts.
+    """Columns pass_rate, low, high, posterior and learnability, null for n = 0; and the counts.
 
     n: scorable samples, of which `successes` are correct.
     """

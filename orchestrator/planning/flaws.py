@@ -251,7 +251,7 @@ def cleaned(
 def _long(prompts: PromptTable, task: Task, limit: int, models: Sequence[ModelSource]) -> Bools:
     """The prompts with more tokens than the limit for one of the models.
 
-    The tokens are those of the messages, without what a chat template adds.
+    Tokens are counted in the messages, without those of a chat template.
     """
     models = [model for model in models if not model.recorded]
     if not models:

@@ -98,7 +98,7 @@ class Pool:
     task: Task
     train: PromptTable
     test: PromptTable
-    notes: tuple[str, ...] = ()  # what was excluded from the source, and why
+    notes: tuple[str, ...] = ()  # exclusions from the source, with reasons
     dropped_prompts: int = 0  # training prompts left out as exact or near test questions
     mislabeled: frozenset[str] = frozenset()  # ids of training prompts whose answer was replaced
     unlabelled_test: PromptTable = field(default_factory=PromptTable)  # not evaluated

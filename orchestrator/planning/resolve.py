@@ -25,7 +25,7 @@ from tasks.sources.user_files import regular
 
 @dataclass(frozen=True)
 class Resolved:
-    """What the names in an experiment refer to."""
+    """The objects that the names in an experiment refer to."""
 
     datasets: dict[str, Dataset]  # of the grid
     test_sets: dict[str, Dataset]  # used for out-of-distribution evaluation only

@@ -1,4 +1,4 @@
-"""What a finished cell stores as `result.json`. Pure."""
+"""The content of a finished cell's `result.json`. Pure."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple

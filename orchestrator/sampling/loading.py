@@ -77,13 +77,13 @@ def load_model(
 
 
 def _differing_weights(model: Any, info: Mapping[str, Any]) -> str:
-    """A weight that is not in the files, or is not loaded though the model has others like it."""
+    """A weight that is missing in the files, or a weight in the files that the model lacks."""
     tied = {*(getattr(model, "_tied_weights_keys", None) or ())}
     if missing := sorted(name for name in info["missing_keys"] if name not in tied):
         return f"{missing[0]} is not in any file"
     own = {re.sub(r"\d+", "#", name) for name in model.state_dict()}
     unexpected = sorted(n for n in info["unexpected_keys"] if re.sub(r"\d+", "#", n) in own)
-    return f"{unexpected[0]} is in a file, and the model has no such layer" if unexpected else ""
+    return f"{unexpected[0]} is in a file, but the model has no such layer" if unexpected else ""
 
 
 def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:

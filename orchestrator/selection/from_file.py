@@ -84,7 +84,7 @@ def checked_ranking(ranked_by: str, inputs: Sequence[Path], out: Path) -> Diffic
     ranking = DifficultyEntry.of(difficulty_option(ranked_by))
     if ranking and ranking.model:
         raise UserError(
-            f"--difficulty {ranked_by}: models are those of FILE -e NAME: write the difficulty "
+            f"--difficulty {ranked_by}: a model needs FILE -e NAME: write the difficulty "
             "table of that model's probe"
         )
     check_output(out, inputs=[*inputs, *([ranking.file] if ranking and ranking.file else [])])
