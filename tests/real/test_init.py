@@ -662,7 +662,7 @@ def test_a_file_that_is_too_short_says_how_many_questions_are_test_questions(
     rows = rows_of(range(20))
     train, test = jsonl(rows[: 8 + shared]), jsonl(rows[8:], "t.jsonl")
     line = refused(capsys, "--train", train, "--test", test, "--model", "tiny")
-    assert "8 training prompts" in line and ("another 1 " in line) == bool(shared)
+    assert "8 training prompts" in line and ("1 more " in line) == bool(shared)
 
 
 def test_a_folder_of_both_splits_is_a_source(capsys: pytest.CaptureFixture[str]) -> None:
@@ -725,7 +725,7 @@ def test_a_known_instruction_is_not_repeated_and_an_unknown_one_is_kept() -> Non
 
 
 HOSTILE: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "holds no rows"),
+    "empty": (b"", "has no rows"),
     "one row": (b'{"question": "1?", "answer": 1}', "are too few"),
     "not a row": (b"[1]\n", "is not a row"),
     "no text columns": (b'{"a": [1], "b": {"c": []}}\n' * 40, "no column is recognized"),
