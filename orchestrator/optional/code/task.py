@@ -86,6 +86,8 @@ class Code(QuestionFile):
     the program (`len(obj)`, `a == b` between its own objects) is answered by the program; and a
     test that expects an exception passes if the program raises it for any reason.
 
+    docs/examples/programs.yaml is a complete example.
+
     Options:
         train, test, path, test_share, question, tier, group, source, keep: as for task `file`.
         tests: the column of the tests, or a value inside one (`reward_model.ground_truth`).
