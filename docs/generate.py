@@ -309,8 +309,8 @@ def python() -> Iterator[str]:
     yield (
         "The same files, storage and numbers as the commands. `import decile` loads neither torch "
         "nor Ray. [An example](../examples/notebook.py) uses most of it. What is wrong with an "
-        "argument is a `decile.UserError` of one sentence, before anything is sampled. Ray starts on "
-        "this machine for the duration of a call, unless `ray.init()` was called or RAY_ADDRESS "
+        "argument is a `decile.UserError` of one sentence, before anything is sampled. Ray starts "
+        "on this machine for the duration of a call, unless `ray.init()` was called or RAY_ADDRESS "
         "names a cluster."
     )
     for name, module in sorted({**API, "GateSampler": "decile.verl"}.items()):
