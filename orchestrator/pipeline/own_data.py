@@ -389,7 +389,7 @@ def _split(data: Data, *, trains: bool) -> tuple[Data, int]:
             return data, train
         if fixed:
             break
-    also = f" ({dropped:,} more are also test questions)" if dropped else ""
+    also = f" (without {counted(dropped, 'test question')} among them)" if dropped else ""
     raise UserError(
         f"{title_of_files(data.train)}: {counted(train, 'training prompt')}{also} and "
         f"{counted(test, 'test question')} are too few: add "

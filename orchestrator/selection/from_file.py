@@ -143,7 +143,7 @@ def training_rows(files: Files) -> pa.Table:
     except pa.ArrowException as error:
         raise UserError(f"{first}: its tables cannot be merged: {error}") from error
     if not table.num_rows:
-        raise UserError(f"{first}: holds no rows: write one row per prompt, or a probe's samples")
+        raise UserError(f"{first} has no rows: write one row per prompt, or a probe's samples")
     if "prompt_id" in table.column_names and (missing := table["prompt_id"].null_count):
         rows = counted(missing, "row has no prompt_id", "rows have no prompt_id")
         raise UserError(f"{first}: {rows}: write one in every row")
