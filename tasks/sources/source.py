@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
 REPEATED = "repeated"  # reasons for omitted rows
-IN_TEST = "also test questions"
+IN_TEST = "in the test set"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 

@@ -50,8 +50,8 @@ CALLS = {
 }
 # What each call counts: of what, rows read, reasons, rows used or written.
 COUNTS = {
-    "plan": ("", 33, "1 repeated, 1 also test questions", 31),
-    "report": ("", 33, "1 repeated, 1 also test questions", 31),
+    "plan": ("", 33, "1 repeated, 1 in the test set", 31),
+    "report": ("", 33, "1 repeated, 1 in the test set", 31),
     "select": ("", 30, "28 not chosen by hard", 2),
     "export": ("", 30, "28 not chosen by hard", 2),
     "mark": ("", 3, "", 4),
