@@ -63,3 +63,26 @@ def test_every_file_of_the_source_that_a_page_names_exists(page: Path) -> None:
     files = re.findall(names, page.read_text())
     assert [file for file in files if not (ROOT / file).exists()] == []
     assert files or page.name not in ("architecture.md", "CONTRIBUTING.md")
+
+
+SOURCES = ("orchestrator", "tasks", "policies", "cluster", "decile", "docs", "tests")
+OF_OTHERS = {
+    "MLFLOW_TRACKING_URI",  # which Decile does not read, as the page says
+    "working_dir",  # of Ray's runtime environments
+}
+
+
+def test_every_option_and_name_that_a_page_mentions_exists() -> None:
+    """Options of commands, and names with an underscore, in the text of the pages by hand."""
+    files = [file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")]
+    files += [ROOT / "pyproject.toml", ROOT / "experiments.yaml"]
+    source = "\n".join(file.read_text() for file in files)
+    known = {*re.findall(r"\w+", source), *re.findall(r"--[a-z][a-z-]+", source), *OF_OTHERS}
+    known |= {file.stem for file in files} | {
+        folder.name for file in files for folder in file.parents
+    }
+    for page in [ROOT / "README.md", ROOT / "docs" / "skill" / "SKILL.md", *DOCS]:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+        spans = " ".join(re.findall(r"`([^`]+)`", text))
+        names = re.findall(r"(?<![\w.-])--[a-z][a-z-]+|\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b", spans)
+        assert sorted({*names} - known) == [], page.name
