@@ -379,6 +379,8 @@ def fails_by_form(difficulty: pa.Table, policy: str) -> Bools:
     correct.
     """
     failures = sum(np.nan_to_num(numbers(difficulty, name, policy)) for name in FAILURES)
+    if "unlabelled" in difficulty.column_names:  # answers that were read, and may be wrong
+        failures = failures + np.nan_to_num(numbers(difficulty, "unlabelled", policy))
     by_form, other_form, successes = (
         np.nan_to_num(numbers(difficulty, name, policy))
         for name in ("form_failures", "other_form", "successes")

@@ -37,7 +37,7 @@ def reading_remedies(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> lis
     unread = {name: outcomes.get(name, 0) for name in remedies}
     read = outcomes.get("wrong", 0) + outcomes.get("unlabelled", 0)
     failed = read + sum(unread.values())
-    if not failed or 2 * sum(unread.values()) < failed:
+    if 2 * sum(unread.values()) <= failed:
         return []
     return [remedies[name] for name, count in unread.items() if count >= NAMED * failed]
 

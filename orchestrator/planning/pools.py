@@ -408,10 +408,10 @@ def _drop_overlap(pool: Pool) -> Pool:
     others = {d.name: load_prompts(d.build(), "test") for d in pool.dataset.apart_from}
     train, notes, left_out = pool.train, [*pool.notes], dict[str, int]()
     for name, prompts in {"test": pool.test, **others, **pool.benchmarks}.items():
-        questions = "test questions" if name == "test" else f"questions of {name}"
+        question = "a test question" if name == "test" else f"a question of {name}"
         if overlaps := find_overlap(train, prompts):
             rest = without_overlap(train, overlaps)
-            left_out[f"nearly {questions}"] = len(train) - len(rest)
+            left_out[f"equal or similar to {question}"] = len(train) - len(rest)
             text = f"dropped: {describe(overlaps, len(train), name)}"
             notes.append(overlap_line(train, overlaps, text, droppable=False))
             train = rest
@@ -419,7 +419,7 @@ def _drop_overlap(pool: Pool) -> Pool:
             containment = find_containment(train, prompts)
             if containment.prompts:
                 rest = without_overlap(train, containment.prompts)
-                left_out[f"with {questions} inside"] = len(train) - len(rest)
+                left_out[f"with {question} inside"] = len(train) - len(rest)
                 text = f"dropped: {containment.describe(len(train), name)}"
                 notes.append(overlap_line(train, containment.prompts, text, droppable=False))
                 train = rest

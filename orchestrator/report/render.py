@@ -32,6 +32,7 @@ from orchestrator.report.sections.pool import (
     advice,
     disputed_lines,
     facts,
+    most_learnable,
     part_table,
     policy_table,
     probe_report,
@@ -177,7 +178,9 @@ def terminal_pool(pool: PoolAnalysis, width: int | None = None) -> str:
         parts.append("\n".join(lines))
     if text := advice(pool):
         parts.append(wrapped(text, width))
-    if command := next((p.command for p in pool.policies if p.command), ""):
+    best = most_learnable(pool)
+    ordered = sorted(pool.policies, key=lambda p: p.policy != best)
+    if command := next((p.command for p in ordered if p.command), ""):
         parts.append(f"{purpose(pool)}:\n  {command}")
     return "\n\n".join(parts)
 

@@ -7,6 +7,8 @@ from orchestrator.storage.errors import UserError
 def size_of(budget: str, pool: int, name: str = "--budget") -> int:
     """`0.1` is a share of the pool, `80` a count."""
     try:
+        if float(budget) <= 0:
+            raise ValueError("not positive")
         return int(budget) if budget.isdigit() else int(float(budget) * pool + 1e-9)
     except (ValueError, OverflowError) as error:
         raise UserError(

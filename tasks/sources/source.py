@@ -235,7 +235,7 @@ class ReadTask(Task):
         self._left_out[""] = distinct.filter(shared)
         self.dropped_prompts = len(self._left_out[""])
         dropped = counted(self.dropped_prompts, "prompt")
-        self.note(f"train: {dropped} dropped that are in the test set")
+        self.note(f"train: {dropped} dropped, because the test set has the same")
         return distinct.filter(~shared), tested
 
     def rows(self, split: str, source: Source) -> list[Row]:

@@ -34,7 +34,7 @@ def test_the_report_compares_at_equal_rollouts(tmp_path: Path) -> None:
     assert "equal rollouts, discarded ones included" in family_verdict(family).read_at
     tables = {table.title: table for table in sweep_page(analysis).tables.values()}
     [line] = tables["Accuracy at equal rollouts"].body
-    assert " after 4 updates (" in line[1] and " after 2 updates (" in line[2]
+    assert " after update 4 (" in line[1] and " after update 2 (" in line[2]
     cells = tables["Every cell"]
     row = dict(zip(cells.head, cells.body[1], strict=True))
     assert (row["policy"], row["discarded %"]) == ("dynamic", "50.0")
@@ -68,7 +68,7 @@ def test_a_policy_without_an_evaluation_within_the_common_budget_is_not_compared
     [result] = claim_results([claim], [family], parts={})
     assert result.reason.startswith("stub/small/dynamic/s0 has no evaluation")
     assert any("common budget: dynamic; set a smaller" in text for text in verdict.caveats)
-    assert verdict.read_at.endswith("after 4 updates")
+    assert verdict.read_at.endswith("after update 4")
     [two] = families([row for row in rows if row.cell.policy != "hard"], "rollouts")
     [line] = family_verdict(two).lines
     assert "fewer than two" in line

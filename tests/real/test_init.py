@@ -662,7 +662,7 @@ def test_a_file_that_is_too_short_says_how_many_questions_are_test_questions(
     rows = rows_of(range(20))
     train, test = jsonl(rows[: 8 + shared]), jsonl(rows[8:], "t.jsonl")
     line = refused(capsys, "--train", train, "--test", test, "--model", "tiny")
-    assert "8 training prompts" in line and ("1 more " in line) == bool(shared)
+    assert "8 training prompts" in line and ("without 1 test question" in line) == bool(shared)
 
 
 def test_a_folder_of_both_splits_is_a_source(capsys: pytest.CaptureFixture[str]) -> None:

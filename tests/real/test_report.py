@@ -95,7 +95,7 @@ def test_every_pair_of_policies_gets_one_sentence(rows: list[Row]) -> None:
         frozenset((a, b)) for a in POLICIES for b in POLICIES if a != b
     }
     assert all(p.comparison.seeds == 2 and p.comparison.items == 12 for p in verdict.pairs)
-    assert verdict.read_at == "final accuracy, after 4 updates"
+    assert verdict.read_at == "final accuracy, after update 4"
     (family,) = families([r for r in rows if r.cell.policy == "hard"])
     verdict = family_verdict(family)
     assert verdict.pairs == () and verdict.lines == [verdict.single]
@@ -126,11 +126,12 @@ def test_at_equal_tokens_each_cell_is_read_within_the_common_budget(lopsided: li
 def test_the_terminal_shows_the_analysis(plan: Plan, store: Store) -> None:
     analysis = analyse(plan, store)
     text = verdict_text(analysis)
-    assert text.startswith("stub on small (final accuracy, after 4 updates; ")
+    assert text.startswith("stub on small (final accuracy, after update 4; ")
     assert all(pair.text in text for pair in family_verdict(analysis.families[0]).pairs)
     assert "hard > random on small by 3: " in text
     report = terminal_report(analysis)
-    assert report.startswith("model  dataset  policy") and report.endswith(text)
+    assert report.split("\n\n")[1].startswith("model  dataset  policy") and report.endswith(text)
+    assert "claims: 3 inconclusive" in report.split("\n")[0]
     results = {word for row in tables.results(analysis.rows).body for word in row[4].split()}
     for width in (80, 40):
         narrow = terminal_report(analysis, width)

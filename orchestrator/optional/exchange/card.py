@@ -46,7 +46,7 @@ def export_selected(
     pool_table = probe.tables.of(cell) if pool_table is None else pool_table
     provenance = {"data": pool.task.provenance, "probe": probe.spec.identity}
     write = _command if probe.plan.trains else _python
-    command = write(probe, cell, layout, Path(out).name)
+    command = write(probe, cell, layout, Path(out).name, order)
 
     def text(origin: Mapping[str, Any], subset: pa.Table) -> str:
         return data_card(origin, subset, pool_table, probe.spec, command)
@@ -137,7 +137,7 @@ def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
     return [f"* {fact}" for fact in facts]
 
 
-def _command(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
+def _command(probe: PlanProbe, cell: Cell, layout: str, name: str, order: RowOrder) -> str:
     """The command line that exports the subset of an experiment."""
     source = probe.plan.source
     arguments = ["decile", "export", str(source.file), "-e", probe.plan.name]
@@ -147,10 +147,13 @@ def _command(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
             arguments += ["--option", f"{option}={json.dumps(value)}"]
     arguments += ["--difficulty", cell.difficulty.option] if cell.difficulty else []
     arguments += ["--model", probe.spec.model.name, "--dataset", probe.spec.dataset.variant_key]
-    return shlex.join([*arguments, "--layout", layout, "--out", name, "--card"])
+    arguments += ["--layout", layout, "--out", name, "--card"]
+    arguments += ["--order", order.name] if order.name else []
+    arguments += ["--spread", order.spread] if order.spread else []
+    return shlex.join(arguments)
 
 
-def _python(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
+def _python(probe: PlanProbe, cell: Cell, layout: str, name: str, order: RowOrder) -> str:
     """The call for a probe of a file of questions, which has no experiments file."""
     spec, options = probe.spec, probe.spec.dataset.options
     entry = probe.plan.source.config.models[spec.model.name]
@@ -166,4 +169,6 @@ def _python(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
         other = re.sub(r"\W", "_", f"probe_of_{ranking.probe.model.name}") if ranking.probe else ""
         chosen += f", difficulty={other or repr(ranking.option)}"
     select = f".select({cell.policy!r}, {cell.size}, seed={cell.seed}{chosen})"
-    return f"{call}{select}.export({layout!r}, {name!r})"
+    rows = f", order={order.name!r}" if order.name else ""
+    rows += f", spread={order.spread!r}" if order.spread else ""
+    return f"{call}{select}.export({layout!r}, {name!r}{rows})"

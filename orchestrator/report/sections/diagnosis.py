@@ -64,7 +64,7 @@ def checks_line(diagnoses: Sequence[Diagnosis]) -> str:
 
 
 def fact_lines(diagnosis: Diagnosis) -> list[str]:
-    """What the run drew, and how much of it taught nothing."""
+    """What the run drew, and how much of it was in groups that are not live."""
     facts, kinds = diagnosis.facts, diagnosis.facts.kinds
     groups = len(facts.groups.update)
     drawn = [counted(len(facts.updates), "update")]
@@ -91,7 +91,7 @@ def fact_lines(diagnosis: Diagnosis) -> list[str]:
             f"{percent(share)} of {f'the time ({time})' if name == 'seconds' else name}"
             for name, share in facts.wasted.items()
         ]
-        lines.append(f"in groups that taught nothing: {', '.join(amounts)}")
+        lines.append(f"in groups that are not live: {', '.join(amounts)}")
     lines += diagnosis.facts.log.notes
     return lines
 
@@ -109,7 +109,7 @@ def unknown_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def run_table(diagnoses: Sequence[Diagnosis]) -> Table:
-    """A row per run: its groups, what taught nothing, and the codes of its findings."""
+    """A row per run: its groups, the share that is not live, and the codes of its findings."""
     body = []
     for diagnosis in diagnoses:
         facts, kinds = diagnosis.facts, diagnosis.facts.kinds

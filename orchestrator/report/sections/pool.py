@@ -375,6 +375,13 @@ def agreement_lines(table: pa.Table) -> list[str]:
     return lines
 
 
+def most_learnable(pool: PoolAnalysis) -> str:
+    """The policy with the largest expected share of live groups; empty if none is known."""
+    shares = {p.policy: p.summary.learnable for p in pool.policies if p.summary}
+    known = {name: share for name, share in shares.items() if share is not None}
+    return max(known, key=known.__getitem__, default="")
+
+
 def advice(pool: PoolAnalysis) -> str:
     """What to do next, as one sentence without a full stop; empty while no subset is known.
 
@@ -389,7 +396,7 @@ def advice(pool: PoolAnalysis) -> str:
     learnable = {name: s.learnable for name, s in subsets.items() if s.learnable is not None}
     if not learnable:
         return ""
-    best = max(learnable, key=learnable.__getitem__)
+    best = most_learnable(pool)
     share = f"{100 * learnable[best]:.0f} %"
     text = f"next: {best} has the most groups to learn from ({share})"
     if len(learnable) > 1 and all(f"{100 * each:.0f} %" == share for each in learnable.values()):

@@ -149,7 +149,7 @@ def test_containment_with_the_test_set_and_with_benchmarks_is_reported_and_dropp
         Dataset("d", "file", options, "lenient", drop_overlap="containment", benchmarks=(file,))
     )
     assert len(kept.train) == len(train) - 2 == kept.rows.used - 1
-    left_out = {"with test questions inside": 1, f"with questions of {file} inside": 1}
+    left_out = {"with a test question inside": 1, f"with a question of {file} inside": 1}
     assert {name: count for name, count in kept.rows.left_out.items() if count} == left_out
     assert kept.overlap_lines == [] and not find_containment(kept.train, kept.test).prompts
     duplicates = load_pool(Dataset("d", "file", options, "lenient", drop_overlap=True))

@@ -410,7 +410,7 @@ def test_cells_that_are_missing_are_named(sweep: tuple[Plan, list[Row]]) -> None
     [none] = judged(plan, [], "hard > random on small")
     assert none.cells == "" and "hard or random" in none.reason
     [pair] = judged(plan, [], "r2 > 0.5")
-    assert "0 are finished" in pair.reason
+    assert "only 0 have" in pair.reason
 
 
 def test_one_seed_decides_nothing_unless_other_cells_tell_the_spread(

@@ -197,7 +197,7 @@ def test_at_equal_tokens_policies_differ_as_at_the_common_budget(rows: list[Row]
         value[row.cell.policy] += float(between) / 2
     assert c.effect == pytest.approx(100 * (value[c.a] - value[c.b]))
     line = tables.at_equal_cost([family]).body[0]
-    assert [" after 4 " in line[1], " after 3 " in line[2]] == [True, True]
+    assert [" update 4 " in line[1], " update 3 " in line[2]] == [True, True]
 
 
 def test_budgets_that_differ_are_flagged_with_their_seeds(rows: list[Row]) -> None:

@@ -280,13 +280,13 @@ def test_a_subset_is_not_written_to_an_address_that_a_path_cannot_hold(
     assert [file.name for file in tmp_path.iterdir()] == ["table.parquet"]
 
 
-@pytest.mark.parametrize("budget", ["", "nan", "inf", "10%"])
-def test_a_budget_that_is_not_a_number_is_refused(tmp_path: Path, budget: str) -> None:
+@pytest.mark.parametrize("budget", ["", "nan", "inf", "10%", "0", "-1"])
+def test_a_budget_that_is_not_a_positive_number_is_refused(tmp_path: Path, budget: str) -> None:
     with refused(f"--budget {budget}:", code="invalid-budget"):
         chosen(probe_folder(tmp_path, samples()), budget=budget)
 
 
-@pytest.mark.parametrize("budget", ["0", "5", "1.5", "-1"])
+@pytest.mark.parametrize("budget", ["5", "1.5", "0.01"])
 def test_a_budget_that_does_not_fit_is_refused(tmp_path: Path, budget: str) -> None:
     folder = probe_folder(tmp_path, samples())
     with refused("between 1 and 4", by=PolicyError):

@@ -353,7 +353,13 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
     trainer = trainer_of(cell, tmp_path, selector)
     with_images = wide.dataset.add_column("images", [[]] * len(wide.dataset))  # type: ignore[arg-type]
     wrong: list[tuple[PromptSelector, Any, str, Any, str]] = [
-        (selector, trainer.args, "gradient_accumulation_steps", 2, "serves 0.5 updates"),
+        (
+            selector,
+            trainer.args,
+            "gradient_accumulation_steps",
+            2,
+            "0.5: write steps_per_generation",
+        ),
         (selector, trainer.args, "num_iterations", 3, r"save_steps \(2\) .*3"),
         (selector, trainer.args, "remove_unused_columns", True, "drops prompt_id"),
         (selector, trainer.args, "generation_batch_size", 65 * G, "takes 65 prompts, and .* 64"),
@@ -446,7 +452,7 @@ def dataset_of(**columns: list[str | None]) -> dict[str, Dataset]:
         ("predicted", {"budget": 1.5}, "budget 1.5:"),
         ("predicted", {"budget": True}, "budget True"),
         ("random", {"budget": 0.001}, "budget 0.001 .*64 prompts"),
-        ("random", {"budget": 65}, "65 prompts .*64"),
+        ("random", {"budget": 65}, "65 .*64"),
         ("predicted", {"seed": -1}, "seed -1"),
         ("predicted", {"options": ["of"]}, "options .* write a dict"),
         ("predicted", {"options": {"off": "hard"}}, "has no option 'off'"),

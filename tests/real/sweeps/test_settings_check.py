@@ -40,9 +40,9 @@ def problem(model: ModelSource = MODEL, workers: int = 1, **settings: Any) -> st
         ({"steps_per_generation": 2, "generation_batch_size": 16}, "grpo: 'generation_batch_size'"),
         ({"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"x": 1}}, "grpo: lr_scheduler"),
         ({"lr_scheduler_type": "cosine_with_min_lr"}, "min_lr_rate should be set"),
-        ({"target_modules": ["q_proj", "nope_proj"]}, "lora: target_modules has nope_proj, and"),
+        ({"target_modules": ["q_proj", "nope_proj"]}, "lora: target_modules has nope_proj, "),
         ({"target_modules": ".*nope_proj"}, "lora: Target modules .*nope_proj not found"),
-        ({"target_parameters": ["experts.up"]}, "lora: target_parameters has experts.up, and"),
+        ({"target_parameters": ["experts.up"]}, "lora: target_parameters has experts.up, "),
     ],
 )
 def test_what_the_libraries_refuse_is_found(settings: dict[str, Any], words: str) -> None:
@@ -65,5 +65,5 @@ def test_a_run_ends_before_it_samples_anything(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1, lines
     [line] = lines
-    assert "yaml:2: models.tiny.target_modules: target_modules has nope_proj, and the" in line
+    assert "yaml:2: models.tiny.target_modules: target_modules has nope_proj, but the" in line
     assert not (tmp_path / "runs" / "probes").exists()
