@@ -42,6 +42,7 @@ from tasks.sources.values import json_text
 Source: TypeAlias = str | Path | pa.Table
 # In names of models that are training seeds of one recipe.
 _SEED_PART = re.compile(r"(?:seed|run)[-_=]?\d+", re.IGNORECASE)
+WITH_METRICS = {"Inspect", "lm-eval", "verl"}  # formats that may have several
 SHOWN = 60  # characters of a question in an error
 
 
@@ -65,6 +66,7 @@ def compare_items(
         if not files[name]:
             raise UserError(f"arm {name} has no files: write a file, a folder or a glob")
     _check_copies(files)
+    _check_metric(files, columns)
     for name, own in files.items():
         _check_mixed(name, own, models_are_seeds)
     texts = _check_data(files, columns)
@@ -97,6 +99,17 @@ def compare_items(
     if any(file.cell for own in files.values() for file in own):
         spreads = import_module(CELL_RESULTS).stored_spreads(files)
     return compare_arms(read, texts, spreads, notes, groups, _kinds(files))
+
+
+def _check_metric(files: Mapping[str, list[ResultFile]], columns: ItemColumns) -> None:
+    """Raise UserError for a metric that no file can have."""
+    formats = {file.format for own in files.values() for file in own}
+    if columns.metric and not formats & WITH_METRICS:
+        raise UserError(
+            f"--metric {columns.metric}: only logs of {', '.join(sorted(WITH_METRICS))} have "
+            "metrics: leave it out, or name the column of a table with --score",
+            "metric-without-logs",
+        )
 
 
 def _check_copies(files: Mapping[str, Sequence[ResultFile]]) -> None:

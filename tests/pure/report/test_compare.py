@@ -491,6 +491,11 @@ def test_a_run_without_a_score_is_left_out_and_named() -> None:
     assert "no question" in refused({"a": table_of(["--", "--"]), "b": whole["b"]})
 
 
+def test_a_metric_of_tables_is_refused(tmp_path: Path) -> None:
+    tables = pair(tmp_path, rows("1100"), rows("1010"))
+    assert "--metric foo" in refused(tables, metric="foo")
+
+
 def test_copies_of_a_run_are_one_seed() -> None:
     a, b = "1110110010" * 4, "0100110010" * 4
     single = compared({"a": table_of([a]), "b": table_of([b])})
