@@ -9,7 +9,14 @@ from factories import sample_row, small_plan
 
 from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.difficulty.probe_table import CellTables
-from orchestrator.difficulty.remedies import FORM, FORMS, form_counts, form_note, form_remedies
+from orchestrator.difficulty.remedies import (
+    FORM,
+    FORMS,
+    form_counts,
+    form_note,
+    form_remedies,
+    unread_answers,
+)
 from orchestrator.difficulty.sources import by_agreement
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.other_forms import in_other_form, reads_texts
@@ -157,3 +164,17 @@ def test_a_probe_and_its_subsets_say_so(tmp_path: Path) -> None:
     rule = PolicyEntry(policy="hard", options={})
     why = select_samples([file], rule, str(cell.size), 0, tmp_path / "subset.parquet")
     assert why["form_note"] in why["notes"] and why["form_note"].startswith(f"{cell.size} of")
+
+
+def test_answers_without_a_gold_answer_are_no_evidence_of_form() -> None:
+    """One unreadable sample of a prompt whose other answers are read, but not marked."""
+    read = [("unlabelled", "unlabelled")] * 3 + [("unparsed", "unparsed")]
+    unread = [("unlabelled", "unlabelled")] + [("unparsed", "unparsed")] * 3
+    table = difficulty(samples({"read": read, "unread": unread}))
+    assert table["form_failures"].to_pylist() == [1, 3]
+    assert form_counts(table) == dict.fromkeys(FORMS, 0) | {"unparsed": 1}
+
+
+def test_half_of_the_failures_are_not_most() -> None:
+    assert unread_answers({"correct": 4, "wrong": 1, "unparsed": 1}) == ""
+    assert unread_answers({"correct": 4, "wrong": 1, "unparsed": 2}).startswith("most failures")
