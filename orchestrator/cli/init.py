@@ -55,7 +55,7 @@ CLEANING = (
     "corrections",
 )
 PATHS = ("path", "train", "test")  # options of task file
-_MARKED = "gold answers marked correct"
+_MARKED = "with a gold answer that is marked correct"
 
 
 def survey_lines(path: str, survey: FileSurvey) -> list[str]:
@@ -96,14 +96,15 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     if survey.parts:
         lines.append(_line("mix", f"{counted(len(survey.parts), 'data set')}, one per marker"))
     for part in survey.parts or [survey]:
-        what = "rows with a question and an answer" if ":" in part.marker else _MARKED
+        what = "with a question and an answer" if ":" in part.marker else _MARKED
         labelled = part.valid - (part.unlabelled or 0)
-        counts = f"{labelled:,} of {part.rows - (part.unlabelled or 0):,} {what}"
+        rows = counted(part.rows - (part.unlabelled or 0), "row")
+        counts = f"{labelled:,} of {rows} {what}"
         lines.append(_line("marker", f"{part.marker}: {counts}"))
     lines += [*_likely_lines(survey), *_comma_lines(survey)]
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
-    for place, reason in survey.invalid[:_ROWS]:
+    for place, reason in of_every_reason(survey.invalid)[:_ROWS]:
         lines.append(_line("", f"invalid: {_name(place)}, {reason}"))
     if (rest := len(survey.invalid) - _ROWS) > 0:
         lines.append(_line("", f"invalid: {rest:,} more"))
@@ -118,6 +119,14 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         columns = ", ".join(f"{name!r:.40} ({place})" for name, place in survey.id_names.items())
         lines.append(_line("ids", f"not kept, under several names: {columns}; rename one of them"))
     return lines
+
+
+def of_every_reason(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Places and reasons: the first place of each reason, then the others."""
+    first = {reason: place for place, reason in reversed(rows)}
+    examples = [(place, reason) for place, reason in rows if first[reason] == place]
+    shown = {*examples}
+    return [*examples, *(row for row in rows if row not in shown)]
 
 
 def _comma_lines(survey: FileSurvey) -> list[str]:

@@ -419,7 +419,7 @@ def test_decile_init_reads_a_pool_without_answers(
     capsys.readouterr()
     command += ["--answers", "optional", "--marker", "number"]
     assert main([*command, "--out", "one.yaml"]) == 0
-    assert "1 of 1 gold answers marked correct" in capsys.readouterr().out
+    assert "1 of 1 row with a gold answer that is marked correct" in capsys.readouterr().out
     pool_file.write_text(rows)
     assert main(command) == 0
     assert main(["plan", "experiments.yaml"]) == 0
