@@ -82,6 +82,9 @@ def fact_lines(diagnosis: Diagnosis) -> list[str]:
             for kind, text in (("all_right", "all correct"), ("all_wrong", "all wrong"))
             if kinds[kind]
         ]
+        if kinds["phantom"]:
+            phantom = percent(kinds["phantom"] / facts.judged)
+            shares.append(f"{phantom} not live, but with different rewards")
         if left_out := groups - facts.judged:
             shares.append(f"{counted(left_out, 'group')} left out: one completion, or few rewards")
         lines.append(", ".join(shares))

@@ -1,5 +1,6 @@
 """What is wrong with a run, from a table of its completions and metrics; no file is read."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.evaluation import diagnosis, run_facts
 from orchestrator.evaluation.run_facts import Facts, change_of
 from orchestrator.evaluation.run_log import COMPLETIONS, METRICS, RunLog
-from orchestrator.report.sections.diagnosis import diagnosis_page
+from orchestrator.report.sections.diagnosis import diagnosis_page, fact_lines
 
 UPDATES, PROMPTS, SIZE = 40, 8, 8
 Curve = Callable[[float], float]  # of the share of updates done, 0 to 1
@@ -284,6 +285,8 @@ def test_shares_are_those_of_the_groups() -> None:
     assert facts.kinds == {"live": 1, "all_right": 1, "all_wrong": 1, "dead": 0, "phantom": 1}
     assert facts.live == pytest.approx(1 / 3)
     assert facts.wasted == pytest.approx({"rollouts": 2 / 3, "tokens": 60 / 120, "seconds": 0.5})
+    shares = fact_lines(diagnosis.diagnose(log))[1]
+    assert re.findall(r"[\d.]+ %", shares) == ["33 %"] * 4, "live, all correct, all wrong, phantom"
 
 
 def test_what_a_log_lacks_is_named_and_no_check_guesses_it() -> None:
