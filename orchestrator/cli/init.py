@@ -97,9 +97,8 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         lines.append(_line("mix", f"{counted(len(survey.parts), 'data set')}, one per marker"))
     for part in survey.parts or [survey]:
         what = "with a question and an answer" if ":" in part.marker else _MARKED
-        labelled = part.valid - (part.unlabelled or 0)
-        rows = counted(part.rows - (part.unlabelled or 0), "row")
-        counts = f"{labelled:,} of {rows} {what}"
+        without = part.unlabelled or 0
+        counts = f"{part.valid - without:,} of {counted(part.rows - without, 'row')} {what}"
         lines.append(_line("marker", f"{part.marker}: {counts}"))
     lines += [*_likely_lines(survey), *_comma_lines(survey)]
     if survey.mixed:

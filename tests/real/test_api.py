@@ -91,7 +91,7 @@ def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
         (("hard", 65), "64"),
         (("hard", "x"), "budget x"),
         (("hrad",), "'hrad'"),
-        (("hard", 0), "0 prompts"),
+        (("hard", 0), "budget 0: write"),
         (("band", 5), "low"),
         ((None,), "policy None"),
         (("dynamic", 0.2), "'dynamic'"),
