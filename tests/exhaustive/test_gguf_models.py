@@ -44,5 +44,5 @@ def test_of_processes_at_once_one_converts(tmp_path: Path) -> None:
     outputs = [process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert len({folder for folder, _ in outputs}) == 1
-    assert sum("converting" in messages for _, messages in outputs) == 1
+    assert sum(f"converting {file} once" in messages for _, messages in outputs) == 1
     assert len(cached(tmp_path)) == 1
