@@ -11,6 +11,9 @@ from decile.errors import UserError, as_user_error
 from orchestrator.probing.isolation import mark_answers
 from tasks import Answer, Task, get_task
 from tasks.question_file import QuestionFile
+from tasks.sources.files import message_text
+from tasks.sources.texts import one_answer
+from tasks.sources.values import value_text
 
 
 class MarkerReward:
@@ -21,9 +24,10 @@ class MarkerReward:
 
     The rows of the trainer need the column `answer`, a gold answer or a worked solution. Markers
     that also read the question (`code`, `reasoning_gym`, `mix`, and reward functions) need the
-    columns `question` and `info`, as `PromptSelector(probe=…)` writes them. A completion whose
-    marking failed has no reward (None). Raises UserError for an unknown task or option, for a task
-    whose environment gives the score, and, at the first call, if a column is missing.
+    columns `question` and `info`, as `PromptSelector(probe=…)` writes them. There is no reward
+    (None) if marking failed, and for rows without an answer. Raises UserError for an unknown task
+    or option, for a task whose environment gives the score, and, at the first call, if a column is
+    missing.
     """
 
     __name__ = "correct"  # TRL logs it under this name; `decile diagnose` reads it as correctness
@@ -65,15 +69,14 @@ class MarkerReward:
                 "train_dataset=PromptSelector(…, probe=probe).dataset, or add the column"
             )
         blank = [""] * len(completions)
-        rows = zip(completions, answer, question or blank, info or blank, strict=True)
-        marks = mark_answers(
-            self.marker,
-            [
-                Answer(_text(c), self._gold(gold), False, asked, more)
-                for c, gold, asked, more in rows
-            ],
-        )
-        return [mark.reward for mark in marks]
+        golds = map(self._gold, answer)
+        rows = zip(completions, golds, question or blank, info or blank, strict=True)
+        answers = [Answer(_text(c), gold, False, asked, more) for c, gold, asked, more in rows]
+        marks = mark_answers(self.marker, answers)
+        return [
+            mark.reward if each.answer or self._reads_prompts else None
+            for each, mark in zip(answers, marks, strict=True)
+        ]
 
     @property
     def _reads_prompts(self) -> bool:
@@ -85,13 +88,13 @@ class MarkerReward:
     def _gold(self, value: Any) -> str:
         """The gold answer in the task's form; its own text if it has a different form."""
         if self._reads_prompts:
-            return str(value)
-        read = self.marker.read_answer(str(value))
-        return str(value) if read is None else read
+            return value_text(value)
+        text = value_text(one_answer(value)[0])
+        return self.marker.read_answer(text) or text
 
 
 def _text(completion: Any) -> str:
     """The text of a completion, which may be chat messages."""
     if isinstance(completion, str):
         return completion
-    return str(completion[-1].get("content") or "") if completion else ""
+    return message_text(completion[-1].get("content")) if completion else ""

@@ -16,8 +16,10 @@ RUN, PROBE = "decile run", "decile probe, decile run"
 
 
 class StoredFile(NamedTuple):
-    """A kind of file, by the form of its path. audited: whether its proof is checked before a "
-    "run."""
+    """A kind of file, by the form of its path.
+
+    audited: whether its proof is checked before a run.
+    """
 
     path: str
     holds: str

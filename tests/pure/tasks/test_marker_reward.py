@@ -24,6 +24,18 @@ def test_it_marks_texts_and_chats_with_answers_of_any_form() -> None:
     assert pickle.loads(pickle.dumps(reward))(chats(r"\boxed{2}"), ["2"]) == [1.0]
 
 
+def test_rows_without_an_answer_have_no_reward() -> None:
+    reward = MarkerReward("file", marker="text")
+    texts = chats(r"\boxed{None}", r"\boxed{nan}", r"\boxed{x}", r"\boxed{x}")
+    assert reward(texts, [None, float("nan"), " ", "x"]) == [None, None, None, 1.0]
+
+
+def test_values_are_read_as_those_of_files_are() -> None:
+    reward = MarkerReward("file", marker="number")
+    parts = [[{"role": "assistant", "content": [{"type": "text", "text": r"\boxed{61}"}]}]]
+    assert reward(parts * 4, [61.0, 61, {"answer": "61"}, ["61"]]) == [1.0] * 4
+
+
 def test_a_marker_that_reads_the_prompt_needs_its_columns() -> None:
     parts = {
         name: {"task": name, "options": {"train": 20}} for name in ("arithmetic", "plus_minus")
