@@ -371,6 +371,18 @@ def check_band(policy: str, low: Any, high: Any, meaning: str = "a pass rate") -
         raise PolicyError(f"{policy}: low {low} is above high {high}: swap them")
 
 
+def read_and_unread(difficulty: pa.Table, policy: str) -> tuple[Floats, Floats]:
+    """Per row, the samples with an answer that is not correct, and those without an answer.
+
+    An answer that no gold answer marks may be wrong, and was read. Null counts as 0.
+    """
+    failures = {n: np.nan_to_num(numbers(difficulty, n, policy)) for n in FAILURES}
+    read = failures["wrong"]
+    if "unlabelled" in difficulty.column_names:
+        read = read + np.nan_to_num(numbers(difficulty, "unlabelled", policy))
+    return read, failures["unparsed"] + failures["truncated"]
+
+
 def fails_by_form(difficulty: pa.Table, policy: str) -> Bools:
     """One boolean per row: whether its pass rate reflects the form of completions more than skill.
 
@@ -378,9 +390,8 @@ def fails_by_form(difficulty: pa.Table, policy: str) -> Bools:
     correct. It is also the case if more samples hold the gold answer in a different form than are
     correct.
     """
-    failures = sum(np.nan_to_num(numbers(difficulty, name, policy)) for name in FAILURES)
-    if "unlabelled" in difficulty.column_names:  # answers that were read, and may be wrong
-        failures = failures + np.nan_to_num(numbers(difficulty, "unlabelled", policy))
+    read, unread = read_and_unread(difficulty, policy)
+    failures = read + unread
     by_form, other_form, successes = (
         np.nan_to_num(numbers(difficulty, name, policy))
         for name in ("form_failures", "other_form", "successes")
@@ -442,9 +453,8 @@ class Requiring:
         """One boolean per row: whether it meets the requirement and is not excluded."""
         rows = np.ones(difficulty.num_rows, dtype=bool)
         if self.require:
-            # Null counts as 0.
-            failures = {n: np.nan_to_num(numbers(difficulty, n, policy)) for n in FAILURES}
-            rows &= failures["wrong"] >= failures["unparsed"] + failures["truncated"]
+            read, unread = read_and_unread(difficulty, policy)
+            rows &= read >= unread
         if "unsolved" in (self.exclude or []):
             rows &= numbers(difficulty, "pass_rate", policy) > 0
         if "form" in (self.exclude or []):

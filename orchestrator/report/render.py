@@ -82,9 +82,11 @@ def terminal_report(analysis: SweepAnalysis, width: int | None = None) -> str:
     if not analysis.rows:
         return "no cell has a result yet"
     results = as_text(tables.results(analysis.rows), width)
-    unfinished = len(analysis.plan.cells) - len(analysis.rows)
-    first = printable_line(headline(analysis.families, analysis.claims, unfinished))
-    parts = [wrapped(first, width), results, verdict_text(analysis, width)]
+    parts = [
+        wrapped(printable_line(headline(analysis)), width),
+        results,
+        verdict_text(analysis, width),
+    ]
     sources = difficulty_section(analysis.sources, analysis.difficulty)
     drift = drift_section(analysis.families)
     turns = Section.of("turns", "", tables.turns(analysis.families))
@@ -178,9 +180,9 @@ def terminal_pool(pool: PoolAnalysis, width: int | None = None) -> str:
         parts.append("\n".join(lines))
     if text := advice(pool):
         parts.append(wrapped(text, width))
-    best = most_learnable(pool)
-    ordered = sorted(pool.policies, key=lambda p: p.policy != best)
-    if command := next((p.command for p in ordered if p.command), ""):
+    commands = {p.policy: p.command for p in pool.policies if p.command}
+    ranked = [policy for _, policy in most_learnable(pool)]
+    if command := next((commands[name] for name in [*ranked, *commands] if name in commands), ""):
         parts.append(f"{purpose(pool)}:\n  {command}")
     return "\n\n".join(parts)
 

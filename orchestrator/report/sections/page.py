@@ -94,7 +94,7 @@ def sweep_page(analysis: SweepAnalysis) -> Page:
         difficulty_section(analysis.sources, analysis.difficulty),
         reproduce(plan, rows),
     ]
-    first = headline(compared, analysis.claims, len(plan.cells) - len(rows)) if rows else ""
+    first = headline(analysis)
     finished = f"{len(rows)} of {counted(len(plan.cells), 'cell')} finished"
     return Page(
         plan.name,

@@ -375,11 +375,11 @@ def agreement_lines(table: pa.Table) -> list[str]:
     return lines
 
 
-def most_learnable(pool: PoolAnalysis) -> str:
-    """The policy with the largest expected share of live groups; empty if none is known."""
-    shares = {p.policy: p.summary.learnable for p in pool.policies if p.summary}
-    known = {name: share for name, share in shares.items() if share is not None}
-    return max(known, key=known.__getitem__, default="")
+def most_learnable(pool: PoolAnalysis) -> list[tuple[float, str]]:
+    """The expected share of live groups of each policy for which it is known, largest first."""
+    shares = ((p.summary.learnable, p.policy) for p in pool.policies if p.summary)
+    known = [(share, policy) for share, policy in shares if share is not None]
+    return sorted(known, key=lambda each: -each[0])
 
 
 def advice(pool: PoolAnalysis) -> str:
@@ -393,14 +393,12 @@ def advice(pool: PoolAnalysis) -> str:
     if remedies := remedies or form_remedies(pool.table, DOUBTFUL, limit):
         return f"next: {', or '.join(remedies)}, and probe again before choosing prompts"
     subsets = {p.policy: p.summary for p in pool.policies if p.summary}
-    learnable = {name: s.learnable for name, s in subsets.items() if s.learnable is not None}
-    if not learnable:
+    if not (learnable := most_learnable(pool)):
         return ""
-    best = most_learnable(pool)
-    share = f"{100 * learnable[best]:.0f} %"
-    text = f"next: {best} has the most groups to learn from ({share})"
-    if len(learnable) > 1 and all(f"{100 * each:.0f} %" == share for each in learnable.values()):
-        text = f"next: all policies have equally many groups to learn from ({share})"
+    shares = [f"{100 * share:.0f} %" for share, _ in learnable]
+    text = f"next: {learnable[0][1]} has the most groups to learn from ({shares[0]})"
+    if len(shares) > 1 and len({*shares}) == 1:
+        text = f"next: all policies have equally many groups to learn from ({shares[0]})"
     doubtful = {name: max(s.unsolved, s.suspected or 0) for name, s in subsets.items()}
     worst = max(doubtful, key=lambda name: doubtful[name] / subsets[name].size)
     if doubtful[worst] < DOUBTFUL * subsets[worst].size:

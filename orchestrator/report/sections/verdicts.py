@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import get_args
 
 from orchestrator.plugins.counts import counted, noun_for
-from orchestrator.report.claim_verdicts import ClaimResult, Conclusion
+from orchestrator.report.analysis import SweepAnalysis
+from orchestrator.report.claim_verdicts import Conclusion
 from orchestrator.report.compare import (
     BudgetMismatch,
     Control,
@@ -96,11 +97,14 @@ def family_verdict(family: Family) -> FamilyVerdict:
     )
 
 
-def headline(families: Sequence[Family], claims: Sequence[ClaimResult], unfinished: int = 0) -> str:
+def headline(analysis: SweepAnalysis) -> str:
     """The verdict in one line: which policies beat which, what is undecided, and the claims.
 
-    unfinished: planned cells without a result.
+    Empty while no cell has a result.
     """
+    if not analysis.rows:
+        return ""
+    families, claims = analysis.families, analysis.claims
     pairs = [(family, c.leader_first) for family in families for c in family.accuracy]
     decided = [(family, c) for family, c in pairs if c.verdict != "inconclusive"]
     parts = []
@@ -128,7 +132,7 @@ def headline(families: Sequence[Family], claims: Sequence[ClaimResult], unfinish
         verdicts = Counter(claim.verdict for claim in claims)
         counts = ", ".join(f"{verdicts[each]} {each}" for each in CONCLUSIONS if verdicts[each])
         parts.append(f"claims: {counts}")
-    if unfinished:
+    if unfinished := len(analysis.plan.cells) - len(analysis.rows):
         parts.append(f"{counted(unfinished, 'cell')} of the sweep not finished")
     return "; ".join(parts)
 

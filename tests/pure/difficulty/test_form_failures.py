@@ -178,3 +178,12 @@ def test_answers_without_a_gold_answer_are_no_evidence_of_form() -> None:
 def test_half_of_the_failures_are_not_most() -> None:
     assert unread_answers({"correct": 4, "wrong": 1, "unparsed": 1}) == ""
     assert unread_answers({"correct": 4, "wrong": 1, "unparsed": 2}).startswith("most failures")
+
+
+def test_required_parsed_answers_need_no_gold_answer() -> None:
+    """The policy takes the prompt whose answers were read, although none is marked."""
+    read = [("unlabelled", "unlabelled")] * 3 + [("unparsed", "unparsed")]
+    unread = [("unlabelled", "unlabelled")] + [("unparsed", "unparsed")] * 3
+    table = difficulty(samples({"read": read, "unread": unread}))
+    policy = get_policy("least_agreed", require="parsed")
+    assert policy.required(table, "least_agreed").tolist() == [True, False]

@@ -24,9 +24,15 @@ def family(title: str = "m on d", collapsed: int = 0, **points: float) -> Any:
     return SimpleNamespace(title=title, accuracy=accuracy, collapsed={"hard": [0] * collapsed})
 
 
+def analysis(families: list[Any], claims: Any = (), unfinished: int = 0) -> Any:
+    """An analysis with one finished cell, and as many that are not."""
+    plan = SimpleNamespace(cells=[None] * (1 + unfinished))
+    return SimpleNamespace(families=families, claims=claims, rows=[None], plan=plan)
+
+
 def test_it_names_winners_by_size_and_counts_what_is_open() -> None:
     one = family(easy=0, hard=40, random=20, middle=20)
-    line = headline([one], [])
+    line = headline(analysis([one]))
     effects = {(c.leader_first.a, c.leader_first.b): c.leader_first.effect for c in one.accuracy}
     won, *others = line.split("; ")
     expected = ", ".join(
@@ -39,19 +45,21 @@ def test_it_names_winners_by_size_and_counts_what_is_open() -> None:
 
 
 def test_where_nothing_is_decided_no_policy_is_named() -> None:
-    assert headline([family(hard=0, random=0)], []).startswith("inconclusive: ")
-    assert headline([family(hard=0)], [], 3).endswith("; 3 cells of the sweep not finished")
+    assert headline(analysis([family(hard=0, random=0)])).startswith("inconclusive: ")
+    assert headline(analysis([family(hard=0)], unfinished=3)).endswith(
+        "; 3 cells of the sweep not finished"
+    )
 
 
 def test_claims_and_collapsed_cells_are_counted() -> None:
     claims: Any = [SimpleNamespace(verdict=v) for v in ("inconclusive", "supported", "supported")]
-    line = headline([family(hard=0, random=0, collapsed=2)], claims)
+    line = headline(analysis([family(hard=0, random=0, collapsed=2)], claims))
     assert "2 cells ended below the base model" in line
     assert line.endswith("claims: 2 supported, 1 inconclusive")
 
 
 def test_of_several_families_each_is_named_and_of_many_the_wins_are_counted() -> None:
     two = [family(f"m{i} on d", hard=40, random=0) for i in range(2)]
-    assert "(m0 on d)" in headline(two, []) and "(m1 on d)" in headline(two, [])
+    assert "(m0 on d)" in headline(analysis(two)) and "(m1 on d)" in headline(analysis(two))
     many = [family(f"m{i} on d", hard=40, random=0) for i in range(SEVERAL + 1)]
-    assert headline(many, []).startswith(f"hard wins {SEVERAL + 1}")
+    assert headline(analysis(many)).startswith(f"hard wins {SEVERAL + 1}")
