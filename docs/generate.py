@@ -297,8 +297,8 @@ def errors() -> Iterator[str]:
         "`UserError.code` in Python, and the first word of the message of a cell that fails a "
         "check, name the kind of mistake. `…` stands for a name or a number."
     )
-    found = sorted(set(coded()))
-    yield table(("code", "message", "raised in"), ((code(c), m, code(p)) for c, m, p in found))
+    rows = sorted(set(coded()))
+    yield table(("code", "message", "raised in"), ((code(c), m, code(p)) for c, m, p in rows))
 
 
 # --- Python, JSON, checks ---

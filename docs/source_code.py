@@ -37,15 +37,15 @@ def class_node(module: str, name: str) -> ast.ClassDef:
 
 def attributes(node: ast.ClassDef) -> dict[str, str]:
     """The attributes of a class, with the docstring after each."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for line in node.body:
         if isinstance(line, ast.AnnAssign):
-            found[ast.unparse(line.target)] = ""
+            texts[ast.unparse(line.target)] = ""
         elif isinstance(line, ast.Assign):
-            found[ast.unparse(line.targets[0])] = ""
-        elif found and isinstance(line, ast.Expr):
-            found[[*found][-1]] = inspect.cleandoc(ast.literal_eval(line.value))
-    return found
+            texts[ast.unparse(line.targets[0])] = ""
+        elif texts and isinstance(line, ast.Expr):
+            texts[[*texts][-1]] = inspect.cleandoc(ast.literal_eval(line.value))
+    return texts
 
 
 def message(node: ast.expr, scope: ast.AST) -> str:

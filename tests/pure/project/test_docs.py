@@ -11,11 +11,13 @@ from orchestrator.cli.parser import build_parser
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
+NOTES = sorted((ROOT / "docs" / "notes").glob("*.md"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md")),
     *(ROOT / "llms.txt", ROOT / "docs" / "skill" / "SKILL.md"),
     *DOCS,
     *REFERENCE,
+    *NOTES,
 ]
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 

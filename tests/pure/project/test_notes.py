@@ -4,7 +4,6 @@ import importlib.util
 import re
 import shlex
 from datetime import date
-from pathlib import Path
 
 import pytest
 import yaml
@@ -68,9 +67,3 @@ def test_the_commands_of_a_note_exist(name: str) -> None:
 
 def test_the_table_of_all_notes_is_current() -> None:
     assert (NOTES / INDEX).read_text("utf-8") == index_page(TEXTS)
-
-
-def test_links_and_images_of_the_notes_exist() -> None:
-    for page in NOTES.glob("*.md"):
-        for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text("utf-8")):
-            assert target.startswith("http") or Path(page.parent, target).exists(), target
