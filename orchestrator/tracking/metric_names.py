@@ -97,6 +97,7 @@ TAGS: Mapping[str, str] = {
     "decile.collapsed": "`true` for a cell that ended below its base model beyond chance",
     "decile.error": "why a cell failed",
     "decile.cell_id": "the cell",
+    "decile.synced": "a hash of what MLflow shows of the run, written last",
     "decile.cpus": "CPUs per worker",
     "decile.gpus": "GPUs per worker",
     "decile.sweep": "of the parent run: the experiment",

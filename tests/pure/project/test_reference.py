@@ -17,10 +17,11 @@ from orchestrator.cli.parser import COMMANDS
 from orchestrator.cli.plan_summary import PlanSummary
 from orchestrator.evaluation.check_meanings import MEANINGS
 from orchestrator.evaluation.diagnosis import CHECKS
+from orchestrator.report.analysis import analyse
 from orchestrator.storage.column_meanings import OF_DIFFICULTY, OF_OUTCOMES
 from orchestrator.storage.schema import DIFFICULTY
 from orchestrator.tracking import metric_names
-from orchestrator.tracking.views import read_view
+from orchestrator.tracking.views import read_view, sweep_view
 from orchestrator.training import cell_folder
 from orchestrator.training.record import LedgerEntries
 from policies.gates import GATES
@@ -99,6 +100,24 @@ def test_every_metric_of_a_cell_is_described(tmp_path: Path) -> None:
     described = [*metric_names.PER_UPDATE, *metric_names.PER_CELL]
     assert len(names) > 25
     assert [n for n in names if not any(re.fullmatch(pattern(d), n) for d in described)] == []
+
+
+def test_every_metric_of_a_sweep_is_described(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, policies=["hard", "random", "full"])
+    names = {*sweep_view(analyse(plan, store)).metrics}
+    assert len(names) > 20
+    described = [*map(pattern, metric_names.PER_SWEEP)]
+    assert [n for n in names if not any(re.fullmatch(d, n) for d in described)] == []
+
+
+def test_every_tag_is_described() -> None:
+    files = (ROOT / "orchestrator" / "tracking").glob("*.py")
+    source = "\n".join(file.read_text() for file in files if file.stem != "metric_names")
+    texts = re.findall(r'"(decile\.[^"]+)"', source)
+    written = {re.sub(r"{.*?}", "one/two and three", text) for text in texts}
+    described = [*map(pattern, metric_names.TAGS)]
+    assert {"decile.cell_id", "decile.grid.one/two and three"} <= written
+    assert [tag for tag in written if not any(re.fullmatch(d, tag) for d in described)] == []
 
 
 def test_every_entry_of_a_ledger_is_described() -> None:
