@@ -77,6 +77,13 @@ FILES = (
         LISTED,
     ),
     StoredFile(
+        f"{CELLS}/ID/evaluated/N.json",
+        "the seconds of that evaluation, written before its answers",
+        RUN,
+        "the result of the cell",
+        OWN,
+    ),
+    StoredFile(
         f"{CELLS}/ID/evaluated/N.parquet",
         "the answers of that adapter; deleted when the cell is finished",
         RUN,

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from damaged_store import example
 from factories import finished_sweep
 from paths import ROOT
 
@@ -17,6 +18,7 @@ from orchestrator.cli.parser import COMMANDS
 from orchestrator.cli.plan_summary import PlanSummary
 from orchestrator.evaluation.check_meanings import MEANINGS
 from orchestrator.evaluation.diagnosis import CHECKS
+from orchestrator.pipeline.stored_files import FILES
 from orchestrator.report.analysis import analyse
 from orchestrator.storage.column_meanings import OF_DIFFICULTY, OF_OUTCOMES
 from orchestrator.storage.schema import DIFFICULTY
@@ -129,3 +131,13 @@ def test_every_entry_of_a_ledger_is_described() -> None:
 def test_every_column_of_the_difficulty_table_is_described() -> None:
     assert [*OF_DIFFICULTY] == DIFFICULTY.names
     assert [*OF_OUTCOMES] == [*OUTCOMES]
+
+
+def test_every_file_of_a_storage_is_listed(tmp_path: Path) -> None:
+    """Of a store with every kind of file, those of the tests of damage."""
+    store = example(tmp_path).store
+    files = [file for file in Path(store.uri).rglob("*") if file.is_file()]
+    names = [str(file.relative_to(store.uri)) for file in files]
+    described = [pattern(file.path) for file in FILES]
+    assert len(names) > 30
+    assert [n for n in names if not any(re.fullmatch(d, n) for d in described)] == []
