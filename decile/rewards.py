@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from decile.errors import UserError, as_user_error
-from orchestrator.probing.isolation import mark_answers
+from orchestrator.probing.isolation import TOLERATED_FAILURES, mark_answers
 from tasks import Answer, Task, get_task
 from tasks.question_file import QuestionFile
 from tasks.sources.files import message_text
@@ -26,8 +26,8 @@ class MarkerReward:
     that also read the question (`code`, `reasoning_gym`, `mix`, and reward functions) need the
     columns `question` and `info`, as `PromptSelector(probe=…)` writes them. There is no reward
     (None) if marking failed, and for rows without an answer. Raises UserError for an unknown task
-    or option, for a task whose environment gives the score, and, at the first call, if a column is
-    missing.
+    or option, and for a task whose environment gives the score. A call raises it if a column is
+    missing, or if marking fails for all completions, of which there are several.
     """
 
     __name__ = "correct"  # TRL logs it under this name; `decile diagnose` reads it as correctness
@@ -73,6 +73,12 @@ class MarkerReward:
         rows = zip(completions, golds, question or blank, info or blank, strict=True)
         answers = [Answer(_text(c), gold, False, asked, more) for c, gold, asked, more in rows]
         marks = mark_answers(self.marker, answers)
+        failed = [mark.rule for mark in marks if mark.outcome == "error"]
+        if len(failed) == len(marks) > TOLERATED_FAILURES:
+            raise UserError(
+                f"the marker of task {self._task} fails for all {len(marks):,} completions of a "
+                f"call ({failed[0]}): correct it, and check it with decile mark"
+            )
         return [
             mark.reward if each.answer or self._reads_prompts else None
             for each, mark in zip(answers, marks, strict=True)
