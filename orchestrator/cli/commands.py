@@ -416,6 +416,7 @@ def export(arguments: argparse.Namespace) -> int:
     if from_experiment:
         probe, cell = _chosen_cell(arguments)
         subset = probe.select(cell)
+        order = order._replace(seed=cell.seed)
         summary = export_selected(
             probe, cell, subset, layout, out, card=arguments.card, order=order
         )

@@ -1,6 +1,7 @@
 """What a policy ranks by: golds, agreement, another model's probe, a file."""
 
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -570,6 +571,24 @@ def test_a_subset_by_a_source_is_that_of_its_cell_in_commands_and_python(
     capsys.readouterr()
     command_of_card = card.split("```")[1].strip().splitlines()[0]
     assert (word != "gold") == (f"--difficulty {word}" in command_of_card)
+
+
+@pytest.mark.parametrize(
+    "order", [[], ["--order", "easy"], ["--order", "random"], ["--spread", "tier"]], ids=str
+)
+def test_the_command_of_a_card_writes_the_same_file(
+    tmp_path: Path, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, _ = probed(tmp_path, grid=GRID | {"seed": [3, 0]})
+    (tmp_path / "again").mkdir()
+    export = ["export", "--policy", "hard", "--layout", "jsonl", "--card", *order]
+    assert main([*command(plan, *export), "--out", str(tmp_path / "train.jsonl")]) == 0
+    written = (tmp_path / "train.jsonl").read_text()
+    card = (tmp_path / "train.jsonl.card.md").read_text()
+    monkeypatch.chdir(tmp_path / "again")
+    assert main(shlex.split(card.split("```")[1])[1:]) == 0
+    assert Path("train.jsonl").read_text() == written
+    assert " ".join(order) in card
 
 
 def test_a_probe_ranks_by_that_of_another_model_and_plan(tmp_path: Path) -> None:
