@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -103,7 +104,7 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     lines += [*_likely_lines(survey), *_comma_lines(survey)]
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
-    for place, reason in of_every_reason(survey.invalid)[:_ROWS]:
+    for place, reason in of_every_reason(survey.invalid, _ROWS):
         lines.append(_line("", f"invalid: {_name(place)}, {reason}"))
     if (rest := len(survey.invalid) - _ROWS) > 0:
         lines.append(_line("", f"invalid: {rest:,} more"))
@@ -120,12 +121,14 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     return lines
 
 
-def of_every_reason(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Places and reasons: the first place of each reason, then the others."""
-    first = {reason: place for place, reason in reversed(rows)}
-    examples = [(place, reason) for place, reason in rows if first[reason] == place]
-    shown = {*examples}
-    return [*examples, *(row for row in rows if row not in shown)]
+def of_every_reason(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """Up to `most` places and reasons: the first place of each reason, then the others."""
+    first: dict[str, tuple[str, str]] = {}
+    for row in rows:
+        first.setdefault(row[1], row)
+    examples = [*first.values()][:most]
+    others = (row for row in rows if row not in examples)
+    return [*examples, *islice(others, most - len(examples))]
 
 
 def _comma_lines(survey: FileSurvey) -> list[str]:
