@@ -14,6 +14,7 @@ PLURAL = re.compile(rf" ({'|'.join(NOUNS.split())})\b")
 # Module -> what stands there before such a word, and is a name before a verb, or never one.
 OTHERS = {
     "cluster.ray_internals": ("used[1]",),  # `node ADDRESS runs out of memory`
+    "decile.rewards": ("len(marks)",),  # more than TOLERATED_FAILURES
     "decile.trl": ("self._shared",),  # updates of a generation, if an update may be in its middle
     "orchestrator.config.experiment": ("shared",),  # likewise
     "orchestrator.config.probe": ("k",),  # more than the samples, which are at least one
