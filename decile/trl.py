@@ -80,7 +80,7 @@ class SelectedRows(Dataset):  # type: ignore[misc]
         return iter(super().__iter__())
 
 
-class PromptSelector(TrainerCallback):
+class PromptSelector(TrainerCallback):  # type: ignore[misc]
     """The prompts of a `trl.GRPOTrainer`, selected by a policy.
 
     policy: a name of `decile ls policies`, or "module:attribute"; `options` are its own, such as

@@ -102,7 +102,7 @@ class Endpoint:
             raise SamplingError(
                 "engine server is not installed: pip install 'decile[server]'"
             ) from error
-        return openai.AsyncOpenAI(
+        client: AbstractAsyncContextManager[Any] = openai.AsyncOpenAI(
             base_url=self.base_url,
             api_key=self._key or "none",  # never the library's default, OPENAI_API_KEY
             timeout=openai.Timeout(self.timeout, connect=CONNECT_SECONDS),
@@ -111,6 +111,7 @@ class Endpoint:
                 event_hooks={"response": [limit_body_async]}
             ),
         )
+        return client
 
     async def post(self, client: Any, path: str, body: dict[str, Any]) -> Any:
         """The reply to one request, as JSON if possible, else as text."""

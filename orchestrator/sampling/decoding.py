@@ -69,7 +69,7 @@ class SharedPrefixCache:
     """
 
     def __init__(self, cache: DynamicCache, mask: Tensor, owner: Tensor) -> None:
-        self.layers = [SharedLayer(each.keys, each.values) for each in cache.layers]  # type: ignore
+        self.layers = [SharedLayer(each.keys, each.values) for each in cache.layers]
         self.mask = mask
         self.owner = owner
         self.columns = 0
@@ -256,7 +256,7 @@ class RepeatedPrefixCache:
 
     def keep(self, rows: Tensor) -> None:
         """Select or repeat rows; layers of linear attention only support `reorder_cache`."""
-        self.cache.reorder_cache(rows)  # type: ignore[arg-type]
+        self.cache.reorder_cache(rows)
         self.mask = self.mask[rows]
         self.lengths = self.lengths[rows]
 

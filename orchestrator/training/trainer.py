@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import PrinterCallback, TrainerCallback, set_seed
-from trl import GRPOConfig  # type: ignore[attr-defined]
+from trl import GRPOConfig
 
 from orchestrator.planning.cells import Cell
 from orchestrator.sampling.loading import load_model
@@ -33,7 +33,7 @@ AfterSave = Callable[[int], None]
 Before = Callable[[int], int]
 
 
-class CellCallback(TrainerCallback):
+class CellCallback(TrainerCallback):  # type: ignore[misc]
     """Records every update, then calls `after`, and `save` after every checkpoint.
 
     `after` returns whether to write a checkpoint now. `before` is called before every update,

@@ -24,7 +24,7 @@ from peft.helpers import rescale_adapter_scale
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch.utils.data import Sampler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer  # type: ignore[attr-defined]
+from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 from orchestrator.evaluation.groups import GroupRecorder, Marked
@@ -81,13 +81,15 @@ class EpochOrder(Sampler[int]):
 log = logging.getLogger(__name__)
 
 
-class ChoosingTrainer(GRPOTrainer):
+class ChoosingTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's GRPO with prompts that a chooser selects at the start of a generation.
 
     TRL's sampler cannot choose them, because the loader and the trainer read ahead, before the
     groups of the last update have their rewards.
     """
 
+    beta: float  # TRL's own, and the next
+    _buffered_inputs: list[Inputs] | None
     chooser: Chooser | None = None  # None: TRL's loader orders the prompts
     rollouts: list[Rollout] | None = None  # drawn before TRL asks for them
     generating: Callable[[], AbstractContextManager[None]] = nullcontext  # around TRL's own

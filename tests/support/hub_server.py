@@ -253,7 +253,7 @@ def hub_server() -> Iterator[Hub]:
     hub.cdn = hub.cdn.replace("127.0.0.1", "localhost")  # another host: gets no token
     for server in servers:
         server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     try:
         yield hub
     finally:

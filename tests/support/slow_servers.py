@@ -12,7 +12,7 @@ PROMISED = HEAD + b"Content-Length: 1000000000000\r\n\r\n"
 # What is sent first, what is sent again and again, and the seconds between.
 SERVERS = {
     "silent": (b"", b"", 0.05),
-    "a header now and then": (HEAD, b"X: y\r\n", 0.2),
+    "a header now and then": (HEAD, b"X: y\r\n", 0.1),
     "a byte now and then": (PROMISED, b" ", 0.05),
     "a chunk now and then": (CHUNKED, b"1\r\n \r\n", 0.05),
     "an endless body": (HEAD + b"\r\n", b" " * 65536, 0.0),
