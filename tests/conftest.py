@@ -23,6 +23,7 @@ from benchmarks.local_cluster import ROOT
 from orchestrator.storage.store import Store
 
 TESTS = Path(__file__).parent
+LONGEST = "test_object_store.py"
 LOCAL_RAY = ExitStack()
 gc.disable()  # a third of the time in which torch, TRL and MLflow are imported
 # A shell in the background ignores the first, nohup the second; commands would inherit that.
@@ -53,12 +54,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its tier, which is its folder, and put those that start Ray first.
 
     Processes of xdist take one file after the other (make: --dist loadfile): sweeps take minutes,
-    the pure tests of a file a second, so that all processes end together. After the last sweep, the
-    Ray of `local_ray` ends.
+    the pure tests of a file a second, so that all processes end together. The longest file makes
+    `finished`, and the others that use it come later, so that no process waits for it. After the
+    last sweep, the Ray of `local_ray` ends.
     """
+    later = {item.path for item in items if "finished" in getattr(item, "fixturenames", ())}
+
+    def order(item: pytest.Item) -> tuple[bool, ...]:
+        pure = item.get_closest_marker("pure") is not None
+        return (not starts_ray(item), pure, item.path.name != LONGEST, item.path in later)
+
     for item in items:
         item.add_marker(item.path.relative_to(TESTS).parts[0])
-    items.sort(key=lambda item: (not starts_ray(item), item.get_closest_marker("pure") is not None))
+    items.sort(key=order)
 
 
 def starts_ray(item: pytest.Item) -> bool:

@@ -52,6 +52,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 WRITABLE = ".writable-"  # prefix of empty files that are written as a check
+WRITE_ATTEMPTS = 20  # other commands may remove the folder meanwhile
 SET_ASIDE = ".unsound"  # suffix of files that failed verification
 GROWN_NAME, GROWN_PATH = 128, 1024  # bytes that all file systems and object stores allow
 
@@ -140,7 +141,7 @@ class Store:
         created = [folder for folder in folders if not folder.exists()]
         try:
             probe = f"{WRITABLE}{uuid.uuid4().hex}"
-            for left in (2, 1, 0):
+            for left in reversed(range(WRITE_ATTEMPTS)):
                 try:
                     self.fs.create_dir(self.root, recursive=True)
                     self.write_bytes(b"", probe)

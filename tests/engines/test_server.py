@@ -118,7 +118,7 @@ def test_equal_adapters_of_two_users_are_unloaded_apart_and_what_a_kill_left_by_
 def test_what_the_server_refuses_is_one_sentence(
     engine: Any, source: ModelSource, base_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(SamplingError, match="other but served"):
+    with pytest.raises(SamplingError, match="served, not other"):
         connect(source, base_url, model="other")
     (tmp_path / "empty").mkdir()
     with pytest.raises(SamplingError, match=str(tmp_path / "empty")):

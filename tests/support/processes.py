@@ -21,10 +21,16 @@ def output_of(code: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
+# Prints the top-level modules that are loaded.
+LOADED = """
+import sys
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+
+
 def loaded_libraries(code: str) -> set[str]:
     """Top-level modules that a fresh interpreter has loaded after it ran the code."""
-    output = output_of(f"{code}\nimport sys; print(*(name for name in sys.modules))")
-    return {name.partition(".")[0] for name in output.splitlines()[-1].split()}
+    return {*output_of(code + LOADED).splitlines()[-1].split()}
 
 
 @contextmanager

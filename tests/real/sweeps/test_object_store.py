@@ -159,7 +159,7 @@ def test_a_scratch_folder_of_another_user_is_refused(storage: str, tmp_path: Pat
 
 
 def test_a_killed_sweep_in_a_bucket_resumes_with_the_results_of_a_folder(
-    storage: str, finished: Path, tmp_path: Path
+    storage: str, finished: Path, empty_database: Path, tmp_path: Path
 ) -> None:
     """Driver and all its processes die by SIGKILL in the second epoch of a cell.
 
@@ -171,7 +171,7 @@ def test_a_killed_sweep_in_a_bucket_resumes_with_the_results_of_a_folder(
     store, plan, calm = Store(storage), plan_of(file), store_of(finished)
     for folder in ("probes", "subsets"):  # sampling in a bucket is tried above
         store.copy_in(finished.parent / "runs" / folder, folder)
-    tracking = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    tracking = f"sqlite:///{shutil.copyfile(empty_database, tmp_path / 'mlflow.db')}"
     log = tmp_path / "driver.log"
     driver = start(file, log, "--tracking-uri", tracking, RAY_TMPDIR="/tmp")
 
