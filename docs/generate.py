@@ -39,9 +39,8 @@ from orchestrator.optional.exchange.log_formats import FORMATS
 from orchestrator.pipeline.audit import remedy
 from orchestrator.pipeline.stored_files import FILES
 from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.plugins.difficulty_table import COLUMNS, OF_PROMPT
 from orchestrator.report.item_comparison import ItemAnalysis
-from orchestrator.storage.column_meanings import OF_DIFFICULTY, OF_OUTCOMES
-from orchestrator.storage.schema import DIFFICULTY, OF_THE_PROMPT
 from orchestrator.storage.verification import Checked
 from orchestrator.tracking import metric_names
 from policies.allocation import SizeRule
@@ -54,6 +53,7 @@ from policies.registry import ALLOCATIONS, POLICIES
 from policies.strata import Stratified
 from tasks.lookup import TASKS
 from tasks.marking import equivalence
+from tasks.marking.marks import MEANINGS as OUTCOME_MEANINGS
 from tasks.sources.files import SUFFIXES
 from tasks.sources.roles import NEEDS, ROLES
 
@@ -155,7 +155,7 @@ def task_page() -> Iterator[str]:
         yield from options(cls)
         yield f"Presets of `prompt`: {', '.join(map(code, cls.templates))}."
     yield "## Outcomes"
-    yield table(("outcome", "meaning"), ((code(k), v) for k, v in OF_OUTCOMES.items()))
+    yield table(("outcome", "meaning"), ((code(k), v) for k, v in OUTCOME_MEANINGS.items()))
     yield f"## Marking\n\n{prose(equivalence).partition(chr(10) * 2)[2]}"
     yield f"## Markers of your own\n\n{prose(isolation)}"
     yield f"## Attacks\n\n{prose(attacks)}"
@@ -230,13 +230,13 @@ def columns() -> Iterator[str]:
     yield (
         "`decile probe` writes a row per prompt, `decile select --probe` reads it, and policies "
         "rank by it. By another source of difficulty, a policy sees that source's values in all "
-        f"columns but {', '.join(map(code, sorted(OF_THE_PROMPT)))}. After these columns come "
+        f"columns but {', '.join(map(code, sorted(OF_PROMPT)))}. After these columns come "
         "those of your data that travel with the prompts: `source`, `file`, `line`, and the kept "
         "ones."
     )
     yield table(
-        ("column", "type", "meaning"),
-        ((code(f.name), f.type, OF_DIFFICULTY[f.name]) for f in DIFFICULTY),
+        ("column", "type", "meaning", "null"),
+        ((code(column.name), *column[1:4]) for column in COLUMNS),
     )
 
 

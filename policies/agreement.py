@@ -5,7 +5,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from policies.base import MEANING, BuiltIn, Floats, PolicyError, numbers
+from orchestrator.plugins.difficulty_table import MEANING
+from policies.base import BuiltIn, Floats, PolicyError, numbers
 from policies.pass_rate import Between
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.difficulty_table import MEANING
 from orchestrator.plugins.streams import generator
 
 Bools = npt.NDArray[np.bool_]
@@ -275,31 +276,7 @@ class ScorePolicy(SubsetPolicy):
         return np.asarray(values)
 
 
-# The columns of a difficulty table that depend on gold answers, which are hidden from a policy that
-# reads none.
-OF_GOLDS = frozenset(
-    (
-        *("successes", "pass_rate", "wrong", "low", "high", "scorable", "first", "posterior"),
-        *("learnability", "suspected", "dispute", "score", "score_sd", "labelled", "unlabelled"),
-        *("form_failures", "other_form"),
-    )
-)
-
 FAILURES = ("wrong", "unparsed", "truncated")  # outcomes of a marked completion, except `correct`
-MEANING = {
-    "tier": "the task's own difficulty label",
-    "pass_rate": "the share of correct samples, 0 to 1",
-    "first": "the outcome of each prompt's sample 0",
-    "learnability": "the expected share of groups whose rewards differ, 0 to 1",
-    "score": "the mean score of a prompt's samples, 0 to 1",
-    "suspected": "whether the gold answer is probably wrong",
-    "agreement": "the share of samples with the most frequent answer, 0 to 1",
-    "entropy": "the entropy of the samples' answers",
-    "tokens": "the mean number of generated tokens",
-    "form_failures": "the number of samples that failed by the form of the completion",
-    "other_form": "the number of failed samples that hold the gold answer in a different form",
-    **dict.fromkeys(FAILURES, "the number of samples with that outcome"),
-}
 
 
 def column(difficulty: pa.Table, name: str, policy: str) -> pa.ChunkedArray:

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.difficulty_table import OF_GOLDS
 from orchestrator.plugins.registry import suggest
 from orchestrator.plugins.user_code import is_own, user_errors
 from policies.allocation import Groups, checked_kept, checked_more
 from policies.base import (
-    OF_GOLDS,
     Bools,
     ByColumns,
     End,

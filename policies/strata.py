@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.difficulty_table import OF_GOLDS
 from orchestrator.plugins.shares import largest_remainder
 from orchestrator.plugins.streams import labels_of
 from policies.base import (
     EXCLUDED,
-    OF_GOLDS,
     Bools,
     Needs,
     PolicyError,

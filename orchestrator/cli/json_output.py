@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator import __version__
 from orchestrator.plugins.json_values import json_value
-from orchestrator.storage.column_meanings import OF_OUTCOMES
+from tasks.marking import marks
 
 EVERY: Mapping[str, str] = {
     "command": "the command that printed it",
@@ -120,7 +120,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "row_counts": ROWS,
     },
     "mark": {
-        **{name: f"completions: {text}" for name, text in OF_OUTCOMES.items()},
+        **{name: f"completions: {text}" for name, text in marks.MEANINGS.items()},
         "row_counts": ROWS,
     },
     "mark --attack": {

@@ -1,6 +1,7 @@
 """Policies and the difficulty that they rank by, as written in the file."""
 
 import operator
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -110,7 +111,7 @@ class PolicyEntry(Settings):
         self.options.update(settled)
         return self
 
-    @property
+    @cached_property
     def parts(self) -> tuple["PolicyEntry", "PolicyEntry | None"]:
         """The policy that selects before training, and the one that chooses during it, if any."""
         (static, of_static), online = policy_parts(self.policy, self.options)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from orchestrator.config.entries import DatasetEntry, ModelEntry
 from orchestrator.config.experiment import Experiment
@@ -35,6 +35,7 @@ class Config(Settings):
     """Policies with options, by name; a policy with default options needs no entry."""
     experiments: dict[str, Experiment] = Field(min_length=1)
     """Sweeps by name."""
+    _unnamed_policies: dict[str, PolicyEntry] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -69,13 +70,15 @@ class Config(Settings):
         """
         if name in self.policies:
             return self.policies[name]
-        try:
-            policy_parts(name, {})
-        except PolicyError as error:
-            if self.policies:
-                raise PolicyError(f"{error} (policies: {', '.join(self.policies)})") from error
-            raise
-        return PolicyEntry(policy=name)
+        if name not in self._unnamed_policies:
+            try:
+                policy_parts(name, {})
+            except PolicyError as error:
+                if self.policies:
+                    raise PolicyError(f"{error} (policies: {', '.join(self.policies)})") from error
+                raise
+            self._unnamed_policies[name] = PolicyEntry(policy=name)
+        return self._unnamed_policies[name]
 
     def dataset(self, name: str) -> DatasetEntry:
         """The entry of that name, or the task of that name with default options.

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from orchestrator.difficulty.estimates import fit_prior, rates
 from orchestrator.difficulty.proportions import counts
-from orchestrator.storage.schema import DIFFICULTY, OF_THE_PROMPT
+from orchestrator.plugins.difficulty_table import DIFFICULTY, OF_PROMPT
 from tasks.marking.marks import UNREAD
 
 OF_AGREEMENT = ("n", "agreement", *UNREAD)  # what `by_agreement` reads
@@ -26,7 +26,7 @@ def with_ranks_of(table: pa.Table, other: pa.Table) -> pa.Table:
     ids = other["prompt_id"].combine_chunks()
     rows = pc.index_in(table["prompt_id"].combine_chunks(), value_set=ids)
     columns = {}
-    for name in (name for name in DIFFICULTY.names if name not in OF_THE_PROMPT):
+    for name in (name for name in DIFFICULTY.names if name not in OF_PROMPT):
         if name in other.column_names:
             columns[name] = other[name].take(rows)
         elif name in table.column_names:

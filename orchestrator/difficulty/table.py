@@ -11,8 +11,8 @@ from orchestrator.difficulty.answers import votes_of, with_answers
 from orchestrator.difficulty.disputed import disputed_golds, with_suspected
 from orchestrator.difficulty.estimates import fit_prior, rates
 from orchestrator.difficulty.pool_spellings import comparison_of
+from orchestrator.plugins.difficulty_table import DIFFICULTY
 from orchestrator.probing.answers import only_otherwise_correct
-from orchestrator.storage.schema import DIFFICULTY
 from tasks import OUTCOMES, Task
 from tasks.marking.marks import UNSCORED_BY
 

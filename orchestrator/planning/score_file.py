@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.plugins.difficulty_table import DIFFICULTY
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.proof import read_parquet
-from orchestrator.storage.schema import DIFFICULTY
 from tasks.sources.files import read_file
 from tasks.sources.roles import columns_in_role
 

@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from tasks.marking.marks import OUTCOMES
+from orchestrator.plugins.difficulty_table import DIFFICULTY
 
 # The counts of an episode.
 TURNS = {
@@ -53,41 +53,6 @@ SAMPLES = pa.schema(
 
 # New marks of stored completions, stored next to them.
 MARKED = pa.schema({"prompt_id": pa.string(), "sample": pa.int32(), **_MARKS})
-
-# One row per prompt of a pool; `column_meanings` describes each column. pass_rate and columns that
-# depend on it are null without scorable samples; prompts without a gold answer do not have any.
-DIFFICULTY = pa.schema(
-    {
-        "prompt_id": pa.string(),
-        "tier": pa.string(),
-        "n": pa.int32(),
-        "successes": pa.int32(),
-        "pass_rate": pa.float64(),
-        **dict.fromkeys(OUTCOMES[1:], pa.int32()),
-        "low": pa.float64(),
-        "high": pa.float64(),
-        "scorable": pa.int32(),
-        "labelled": pa.bool_(),
-        "first": pa.string(),
-        "posterior": pa.float64(),
-        "learnability": pa.float64(),
-        "short": pa.bool_(),
-        "suspected": pa.bool_(),
-        "dispute": pa.float64(),
-        "score": pa.float64(),
-        "score_sd": pa.float64(),
-        "agreement": pa.float64(),
-        "answers": pa.int32(),
-        "entropy": pa.float64(),
-        "tokens": pa.float64(),
-        "tokens_sd": pa.float64(),
-        "form_failures": pa.int32(),
-        "other_form": pa.int32(),
-    }
-)
-
-# Columns of DIFFICULTY that describe a prompt and its gold answer, independent of the ranking.
-OF_THE_PROMPT = frozenset({"prompt_id", "tier", "suspected", "dispute", "labelled"})
 
 # One row per selected prompt, by rank. The schema's metadata describes the selection. The user's
 # columns that are kept with a prompt follow these columns.

@@ -5,6 +5,14 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 
 Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error", "unlabelled"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+MEANINGS: dict[Outcome, str] = {
+    "correct": "the answer is right",
+    "wrong": "an answer was read, but it is not right",
+    "unparsed": "no answer was read",
+    "truncated": "no answer was read, and generation reached the token limit",
+    "error": "the marker or the environment failed; the score is null, never 0",
+    "unlabelled": "an answer was read, but the prompt has no gold answer yet",
+}
 UNSCORED: tuple[Outcome, ...] = ("error", "unlabelled")  # outcomes without a score
 UNSCORED_BY = {"wrong": UNSCORED, "exclude": (*UNSCORED, "truncated")}  # by count_truncated
 UNREAD: tuple[Outcome, ...] = ("unparsed", "truncated", "error")  # without an answer

@@ -21,11 +21,12 @@ from orchestrator.difficulty.pool_spellings import PoolSpellings, comparison_of
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.summary import summarise
 from orchestrator.difficulty.table import difficulty
+from orchestrator.plugins.difficulty_table import DIFFICULTY, OF_GOLDS
 from orchestrator.probing.answers import LONGEST, Answers, encoded
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.report.render import terminal_probe
 from orchestrator.report.sections.pool import agreement_lines, probe_report
-from orchestrator.storage.schema import DIFFICULTY, SAMPLES
+from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import (
     Policy,
@@ -35,7 +36,6 @@ from policies import (
     get_policy,
     policy_names,
 )
-from policies.base import OF_GOLDS
 from policies.online import is_online
 from tasks import OUTCOMES, Prompt, Task, get_task, make_prompt
 from tasks.competition_math import CompetitionMath

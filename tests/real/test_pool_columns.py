@@ -25,8 +25,9 @@ from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.optional.exchange.exports import LAYOUTS, exported_table
 from orchestrator.planning.pool_columns import pool_columns, with_pool_columns
 from orchestrator.planning.pools import Dataset, load_pool
+from orchestrator.plugins.difficulty_table import DIFFICULTY
 from orchestrator.selection.subsets import SubsetRequest, select
-from orchestrator.storage.schema import DIFFICULTY, TAKEN
+from orchestrator.storage.schema import TAKEN
 from policies import get_policy
 from tasks import Prompt, TaskError
 from tasks.prompt_table import PromptTable

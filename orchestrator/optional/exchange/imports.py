@@ -30,11 +30,12 @@ from orchestrator.optional.exchange.records import (
 )
 from orchestrator.optional.exchange.source_files import located, read_source
 from orchestrator.plugins.counts import counted_label
+from orchestrator.plugins.difficulty_table import DIFFICULTY
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.isolation import mark_answers
 from orchestrator.probing.samples import mark_completions, sample_row
 from orchestrator.storage.local_files import check_output
-from orchestrator.storage.schema import DIFFICULTY, SAMPLES
+from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import Answer, Prompt, Task, TaskError, make_prompt
 from tasks.marking.golds import final_answer

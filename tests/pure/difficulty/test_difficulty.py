@@ -20,9 +20,9 @@ from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.proportions import counts, wilson
 from orchestrator.difficulty.summary import Summary, summarise, summary_lines
 from orchestrator.difficulty.table import difficulty
+from orchestrator.plugins.difficulty_table import DIFFICULTY
 from orchestrator.report.content import svg_of
 from orchestrator.report.sections.figures import MAX_BARS, failure_histogram
-from orchestrator.storage.schema import DIFFICULTY
 from policies import Policy, PolicyError, Ties, get_policy
 from tasks import OUTCOMES
 

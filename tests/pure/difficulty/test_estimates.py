@@ -25,7 +25,7 @@ from orchestrator.difficulty.proportions import wilson
 from orchestrator.difficulty.reprobes import expected_overlap, in_subset_probability
 from orchestrator.difficulty.summary import fit_warning, summarise
 from orchestrator.difficulty.table import difficulty
-from orchestrator.storage.schema import DIFFICULTY
+from orchestrator.plugins.difficulty_table import DIFFICULTY
 from policies import Policy, PolicyError, get_policy
 from tasks import OUTCOMES
 

@@ -18,11 +18,11 @@ from orchestrator.optional.exchange.imports import import_file, import_probe, wr
 from orchestrator.optional.exchange.records import Hints
 from orchestrator.planning.score_file import rated_table
 from orchestrator.plugins.counts import counted_label
+from orchestrator.plugins.difficulty_table import DIFFICULTY
 from orchestrator.selection.candidates import probed_history
 from orchestrator.selection.from_samples import select_samples
 from orchestrator.selection.subsets import SubsetRequest, policy_entry
 from orchestrator.selection.subsets import select as build_subset
-from orchestrator.storage.schema import DIFFICULTY
 from policies import PolicyError
 from tasks.sources.texts import ANSWERS, INSTRUCTIONS
 

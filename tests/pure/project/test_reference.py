@@ -19,9 +19,8 @@ from orchestrator.cli.plan_summary import PlanSummary
 from orchestrator.evaluation.check_meanings import MEANINGS
 from orchestrator.evaluation.diagnosis import CHECKS
 from orchestrator.pipeline.stored_files import FILES
+from orchestrator.plugins.difficulty_table import DIFFICULTY
 from orchestrator.report.analysis import analyse
-from orchestrator.storage.column_meanings import OF_DIFFICULTY, OF_OUTCOMES
-from orchestrator.storage.schema import DIFFICULTY
 from orchestrator.tracking import metric_names
 from orchestrator.tracking.views import read_view, sweep_view
 from orchestrator.training import cell_folder
@@ -29,7 +28,7 @@ from orchestrator.training.record import LedgerEntries
 from policies.gates import GATES
 from policies.registry import ALLOCATIONS, POLICIES
 from tasks.lookup import TASKS
-from tasks.marking.marks import OUTCOMES
+from tasks.marking import marks
 from tasks.sources.roles import NEEDS, ROLES
 
 DOCS = ROOT / "docs"
@@ -81,7 +80,7 @@ def test_what_commands_need_are_roles() -> None:
 
 
 WORDS = {
-    "OUTCOME": "|".join(OUTCOMES),
+    "OUTCOME": "|".join(marks.OUTCOMES),
     "FACTOR": "|".join(metric_names.FACTORS),
     "K": r"\d+",
 }
@@ -128,9 +127,9 @@ def test_every_entry_of_a_ledger_is_described() -> None:
     }
 
 
-def test_every_column_of_the_difficulty_table_is_described() -> None:
-    assert [*OF_DIFFICULTY] == DIFFICULTY.names
-    assert [*OF_OUTCOMES] == [*OUTCOMES]
+def test_every_outcome_is_described_and_counted_in_the_difficulty_table() -> None:
+    assert [*marks.MEANINGS] == [*marks.OUTCOMES]
+    assert [name for name in DIFFICULTY.names if name in marks.OUTCOMES] == [*marks.OUTCOMES[1:]]
 
 
 def test_every_file_of_a_storage_is_listed(tmp_path: Path) -> None:

@@ -79,7 +79,6 @@ DESCRIBED = {
     "orchestrator.cli.json_output",
     "orchestrator.evaluation.check_meanings",
     "orchestrator.optional.exchange.log_formats",
-    "orchestrator.storage.column_meanings",
     "orchestrator.tracking.metric_names",
 }
 

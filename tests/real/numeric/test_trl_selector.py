@@ -121,7 +121,9 @@ def test_a_killed_run_continues_as_an_undisturbed_one(tmp_path: Path, policy: st
         runs.append((selector.table(), weights))
     assert runs[0][0] == runs[1][0] and len(runs[0][0]) >= 40
     assert all(torch.equal(a, b) for a, b in zip(runs[0][1], runs[1][1], strict=True))
-    trainer.train()  # again, from the start
+    trainer.reward_funcs = [stopped_at(2)]
+    with pytest.raises(Killed):
+        trainer.train()  # again, from the start
     assert selector.table()["prompt_id"][:4] == runs[0][0]["prompt_id"][:4]
 
 

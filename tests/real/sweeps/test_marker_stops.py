@@ -6,6 +6,7 @@ Real sweeps on the embedded model, with tasks of a user's own from a file beside
 from pathlib import Path
 
 import pytest
+from effort import some
 from marker_stops_cases import sweep
 
 from orchestrator.storage.store import Store
@@ -13,10 +14,13 @@ from orchestrator.storage.store import Store
 
 @pytest.mark.parametrize(
     ("task", "values", "probes"),
-    [
-        ("Lying", ("dataset few", "correct by lie"), False),
-        ("Failing", ("too-much-for-me", "max_marking_errors: 0.1"), True),
-    ],
+    some(
+        [
+            ("Failing", ("too-much-for-me", "max_marking_errors: 0.1"), True),
+            ("Lying", ("dataset few", "correct by lie"), False),
+        ],
+        1,
+    ),
 )
 def test_an_unreliable_marker_ends_the_sweep_before_anything_is_sampled_or_trained(
     local_ray: Path, tmp_path: Path, task: str, values: tuple[str, ...], probes: bool
