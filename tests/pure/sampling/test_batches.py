@@ -96,3 +96,5 @@ def test_prompts_that_are_read_in_one_pass_are_few_and_similar() -> None:
     passes = [[row.request for row in part] for part in BatchLimits(256, read=400).passes(rows)]
     assert passes == [[0, 0], [1, 1, 2, 2], [3, 3, 4, 4]]
     assert [len(part) for part in BatchLimits(256).passes(rows)] == [10]
+    sizes = [len(part) for part in BatchLimits(256, read=400).passes(rows, common=80)]
+    assert sizes == [2, 6, 2]

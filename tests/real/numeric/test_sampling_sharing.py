@@ -20,7 +20,7 @@ from tiny_sampler import (
 )
 from transformers import AttentionInterface, MistralConfig, MistralForCausalLM
 
-from orchestrator.sampling import SamplingSettings, transformers
+from orchestrator.sampling import Request, SamplingSettings, decoding, transformers
 from orchestrator.sampling.decoding import ATTENTION
 from orchestrator.sampling.transformers import TransformersSampler
 
@@ -87,6 +87,35 @@ def test_shared_and_repeated_prompts_give_the_same_completions(
     repeated.undo()
     short_sampler.limits.rows = rows
     assert short_sampler.sample(requests, settings) == expected
+
+
+@pytest.mark.parametrize("rows", [1, 7, 24])
+def test_what_all_prompts_begin_with_is_read_once(
+    short_sampler: TransformersSampler, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """With prompts of different lengths, one of which is the beginning and one token more."""
+    examples = [*short_sampler.rendered(requests_of([0]))[3], *range(1, 60)]
+    endings = [[5], [7, 8, 9], [5, 6], [*range(20, 40)]]
+    requests = [Request(f"{n}", [], [0, 1], ids=[*examples, *e]) for n, e in enumerate(endings)]
+    alone = [short_sampler.sample([request], FORTY)[0] for request in requests]
+    short_sampler.limits.rows = rows
+    shapes = shapes_of(short_sampler)
+    assert short_sampler.sample(requests, FORTY) == alone
+    assert shapes[0] == (1, len(examples))
+    assert max(length for _, length in shapes[1:]) == max(map(len, endings))
+    monkeypatch.setattr(decoding, "LEAST_SHARED", len(examples) + 1)
+    shapes.clear()
+    assert short_sampler.sample(requests, FORTY) == alone
+    assert max(length for _, length in shapes) == len(examples) + max(map(len, endings))
+
+
+def test_a_beginning_of_all_prompts_leaves_each_a_token() -> None:
+    many = [*range(40)]
+    assert decoding.common_beginning([[*many, 1], [*many, 2, 3]]) == 40
+    assert decoding.common_beginning([many, [*many, 2, 3]]) == 39
+    assert decoding.common_beginning([many, many]) == 0  # read once in any case
+    assert decoding.common_beginning([many]) == 0
+    assert decoding.common_beginning([[*many[:31], 1], [*many[:31], 2]]) == 0
 
 
 def test_a_stopped_row_generates_no_more_tokens(short_sampler: TransformersSampler) -> None:
