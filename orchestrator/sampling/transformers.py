@@ -1,10 +1,10 @@
 """Sampling with a Hugging Face model in this process: no server, any device, PEFT included.
 
-Six things make it faster than `generate`: what all prompts begin with, such as examples, is read
-once; a prompt is read and cached once for all its samples,
-prompts of similar length share a batch, rows that have ended leave the batch, waiting rows take
-their place, and a shared cache is not copied for every token. `docs/notes/sampling-cpu.md`
-has the numbers.
+Six things make it faster than `generate`: the tokens that all prompts begin with are read once, a
+prompt is read and cached once for all its samples, prompts of similar length share a batch, rows
+that have ended leave the batch, waiting rows take their place, and a shared cache is not copied for
+every token. `docs/notes/sampling-cpu.md` has the numbers.
+
 Shapes below: P distinct prompts in a batch, B rows (one per sample), L tokens in the longest
 prompt, T the limit on new tokens, V the vocabulary.
 """
