@@ -282,6 +282,7 @@ def _notes(run: Run, site: Site) -> list[str]:
     return [
         *plan.source.warnings(plan.name),
         *_engine_notes(plan),
+        *_sample_notes(plan),
         *(f"warning: {change}" for change in pool_changes(plan, run.store)),
         *crowded_prompts(run),
         *(f"warning: {note}" for note in plan.unused_budgets),
@@ -346,6 +347,31 @@ def _engine_notes(plan: Plan) -> list[str]:
         for name, block in variant.sampled.items()
         if (names := unchecked_args(block.engine or "", block.engine_args, block.engine_python))
     )
+    return list(dict.fromkeys(notes))
+
+
+def _sample_notes(plan: Plan) -> list[str]:
+    """The samples from which no difference between prompts, or between answers, can be seen."""
+    notes = []
+    for spec in plan.probes:
+        block, settings = "probe" if spec.split == "train" else "evaluate", spec.settings
+        if settings.samples > 1 and settings.temperature == 0:
+            notes.append(
+                f"warning: the {settings.samples} samples of a prompt are equal at "
+                f"{block}.temperature 0: write a temperature above 0, or {block}.samples: 1"
+            )
+    by_rate = {
+        cell.policy
+        for cell in plan.cells
+        if cell.probe.settings.samples == 1
+        and cell.difficulty is None
+        and cell.static_policy.build().needs not in ("nothing", "first")
+    }
+    if by_rate:
+        notes.append(
+            f"with probe.samples 1, every pass rate is 0 or 1 ({', '.join(sorted(by_rate))}): "
+            "write 8 or more"
+        )
     return list(dict.fromkeys(notes))
 
 

@@ -33,6 +33,27 @@ PROBE = """probe_key model dataset split prompts samples missing_samples missing
     shared_samples weak_signal form_failures"""
 
 
+@pytest.mark.parametrize(
+    ("settings", "values"),
+    [
+        ({"probe": {"samples": 4}}, []),
+        ({"probe": {"samples": 4, "temperature": 0}}, ["4 samples", "probe.temperature 0"]),
+        ({"probe": {"samples": 1, "temperature": 0}}, ["probe.samples 1", "(hard)"]),
+        (
+            {"evaluate": {"every": 2, "samples": 3, "temperature": 0}},
+            ["3 samples", "evaluate.temperature 0"],
+        ),
+    ],
+)
+def test_samples_that_cannot_differ_are_said(
+    tmp_path: Path, capsys, settings: dict[str, object], values: list[str]
+) -> None:
+    small_plan(tmp_path, **settings)
+    assert main(["plan", str(tmp_path / "experiments.yaml"), "-e", "small", "--json"]) == 0
+    notes = [note for note in json.loads(capsys.readouterr().out)["notes"] if "sample" in note]
+    assert len(notes) == bool(values) and all(value in notes[0] for value in values)
+
+
 def test_plan_prints_the_cells_as_text_and_as_json(file: Path, capsys) -> None:
     plan = small_plan(file.parent)
     command = ["plan", str(file), "-e", "small"]
