@@ -357,7 +357,7 @@ def _sample_notes(plan: Plan) -> list[str]:
         block, settings = "probe" if spec.split == "train" else "evaluate", spec.settings
         if settings.samples > 1 and settings.temperature == 0:
             notes.append(
-                f"warning: the {settings.samples} samples of a prompt are equal at "
+                f"warning: the {counted(settings.samples, 'sample')} of a prompt are equal at "
                 f"{block}.temperature 0: write a temperature above 0, or {block}.samples: 1"
             )
     by_rate = {

@@ -18,6 +18,7 @@ from policies.base import fails_by_form
 NAMED = 1 / 4  # least share of the failures for naming an outcome
 ANY_LIMIT = "the token limit"  # if the setting is unknown
 FORM_SHARE = 1 / 20  # least share of prompts for naming failures by form
+UNSOLVED_SHARE = 1 / 2  # share of prompts above which those that were never solved are named
 # Why a completion fails by form -> in words.
 FORMS = {
     "other form": "the completion has the gold answer in another form",
@@ -96,6 +97,23 @@ def form_note(table: pa.Table, limit: str = ANY_LIMIT) -> str:
         f"{sum(numbers.values()):,} of {counted(table.num_rows, 'prompt')} fail mostly by the "
         f"form of completions: {reasons}; {', or '.join(remedies)}, or leave them out with "
         "exclude: form"
+    )
+
+
+def unsolved_note(table: pa.Table) -> str:
+    """The number of prompts that were never solved in several samples, with remedies.
+
+    Empty up to the share UNSOLVED_SHARE of the prompts, or if unknown.
+    """
+    if not {"successes", "scorable"} <= {*table.column_names}:
+        return ""
+    unsolved = (counts(table, "successes") == 0) & (counts(table, "scorable") > 1)
+    if (number := int(np.count_nonzero(unsolved))) <= UNSOLVED_SHARE * table.num_rows:
+        return ""
+    return (
+        f"{number:,} of {counted(table.num_rows, 'prompt')} were never solved; a group without a "
+        "correct completion teaches nothing, and a wrong gold answer looks the same: read these "
+        "prompts before training on them, or leave them out with exclude: unsolved"
     )
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.difficulty.outcomes import complete_pass_rates, outcome_counts
-from orchestrator.difficulty.remedies import form_note, unread_answers
+from orchestrator.difficulty.remedies import form_note, unread_answers, unsolved_note
 from orchestrator.difficulty.suspects import no_suspects
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import SUBSET, pool_column_names
@@ -91,6 +91,7 @@ def select(
     if by_form := form_note(own):
         why["form_note"] = by_form  # which `decile plan` shows
         notes.append(by_form)
+    notes.append(unsolved_note(own))
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
     by = request.difficulty

@@ -230,6 +230,15 @@ def test_a_share_is_floored_and_a_count_is_used_directly(
     assert len(chosen(tmp_path / "d.parquet", budget=budget)) == size
 
 
+@pytest.mark.parametrize(
+    ("prompts", "named"), [("bxyz", "4 of 4"), ("axyz", "3 of 4"), ("acyz", ""), ("acd", "")]
+)
+def test_a_subset_of_mostly_unsolved_prompts_says_so(prompts: str, named: str) -> None:
+    table = difficulty(samples(prompts))
+    why = select(table, SubsetRequest(policy_entry("full", {}), len(prompts)))[1]
+    assert [named in note for note in why.get("notes", [])] == [True] * bool(named)
+
+
 def test_the_reason_is_returned_and_stored_with_the_subset(tmp_path: Path) -> None:
     folder = probe_folder(tmp_path, samples())
     out = tmp_path / "new" / "folder" / "subset.parquet"
