@@ -111,7 +111,7 @@ def unsolved_note(table: pa.Table) -> str:
     if (number := int(np.count_nonzero(unsolved))) <= UNSOLVED_SHARE * table.num_rows:
         return ""
     return (
-        f"{number:,} of {counted(table.num_rows, 'prompt')} were never solved; a group without a "
+        f"never solved: {number:,} of {counted(table.num_rows, 'prompt')}; a group without a "
         "correct completion teaches nothing, and a wrong gold answer looks the same: read these "
         "prompts before training on them, or leave them out with exclude: unsolved"
     )
