@@ -232,7 +232,7 @@ def columns() -> Iterator[str]:
         "rank by it. By another source of difficulty, a policy sees that source's values in all "
         f"columns but {', '.join(map(code, sorted(OF_PROMPT)))}. After these columns come "
         "those of your data that travel with the prompts: `source`, `file`, `line`, and the kept "
-        "ones."
+        "ones. [Outcomes](tasks.md#outcomes) are described with the tasks."
     )
     yield table(
         ("column", "type", "meaning", "null"),

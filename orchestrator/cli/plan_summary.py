@@ -355,10 +355,11 @@ def _sample_notes(plan: Plan) -> list[str]:
     notes = []
     for spec in plan.probes:
         block, settings = "probe" if spec.split == "train" else "evaluate", spec.settings
-        if settings.samples > 1 and settings.temperature == 0:
+        greedy = settings.temperature == 0 and not spec.model.recorded
+        if greedy and settings.samples > 1:
             notes.append(
-                f"warning: the {counted(settings.samples, 'sample')} of a prompt are equal at "
-                f"{block}.temperature 0: write a temperature above 0, or {block}.samples: 1"
+                f"warning: at {block}.temperature 0, the {counted(settings.samples, 'sample')} of "
+                "a prompt are drawn alike: write a temperature above 0, or draw one sample"
             )
     by_rate = {
         cell.policy

@@ -18,7 +18,6 @@ from policies.base import fails_by_form
 NAMED = 1 / 4  # least share of the failures for naming an outcome
 ANY_LIMIT = "the token limit"  # if the setting is unknown
 FORM_SHARE = 1 / 20  # least share of prompts for naming failures by form
-UNSOLVED_SHARE = 1 / 2  # share of prompts above which those that were never solved are named
 # Why a completion fails by form -> in words.
 FORMS = {
     "other form": "the completion has the gold answer in another form",
@@ -100,20 +99,21 @@ def form_note(table: pa.Table, limit: str = ANY_LIMIT) -> str:
     )
 
 
-def unsolved_note(table: pa.Table) -> str:
-    """The number of prompts that were never solved in several samples, with remedies.
+def unsolved_note(chosen: pa.Table, pool: pa.Table) -> str:
+    """The number of chosen prompts that were never solved, with remedies that the pool allows.
 
-    Empty up to the share UNSOLVED_SHARE of the prompts, or if unknown.
+    Empty unless these are most of the chosen prompts, or without pass rates.
     """
-    if not {"successes", "scorable"} <= {*table.column_names}:
+    if "pass_rate" not in pool.column_names:
         return ""
-    unsolved = (counts(table, "successes") == 0) & (counts(table, "scorable") > 1)
-    if (number := int(np.count_nonzero(unsolved))) <= UNSOLVED_SHARE * table.num_rows:
+    number = pc.sum(pc.equal(chosen["pass_rate"], 0)).as_py() or 0
+    if 2 * number <= chosen.num_rows:
         return ""
+    solved = pc.sum(pc.greater(pool["pass_rate"], 0)).as_py() or 0
+    leave_out = ", or leave them out with exclude: unsolved" if solved >= chosen.num_rows else ""
     return (
-        f"never solved: {number:,} of {counted(table.num_rows, 'prompt')}; a group without a "
-        "correct completion teaches nothing, and a wrong gold answer looks the same: read these "
-        "prompts before training on them, or leave them out with exclude: unsolved"
+        f"never solved: {number:,} of {counted(chosen.num_rows, 'prompt')}; a wrong gold answer "
+        f"looks the same: read these prompts before training on them{leave_out}"
     )
 
 

@@ -79,7 +79,7 @@ COLUMNS = (
         "mean score of the scorable samples: the pass rate unless markers score",
         _NO_SAMPLE,
     ),
-    _of_golds("score_sd", _FLOAT, "standard deviation of their scores", "for fewer than two"),
+    _of_golds("score_sd", _FLOAT, "standard deviation of scores", "for fewer than two scores"),
     Column(
         "agreement",
         _FLOAT,

@@ -91,7 +91,7 @@ def select(
     if by_form := form_note(own):
         why["form_note"] = by_form  # which `decile plan` shows
         notes.append(by_form)
-    notes.append(unsolved_note(own))
+    notes.append(unsolved_note(own, difficulty if own_table is None else own_table))
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
     by = request.difficulty

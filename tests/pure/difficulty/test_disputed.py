@@ -217,7 +217,7 @@ def test_a_selection_says_why_exclude_suspected_has_no_effect() -> None:
     assert "suspected" in note and doubt not in note
     for policy in ("hard", "least_agreed"):
         why = select(table, SubsetRequest(policy_entry(policy, {}), 30))[1]
-        assert not [note for note in why.get("notes", []) if "suspected" in note]
+        assert [note[:13] for note in why.get("notes", [])] in ([], ["never solved:"])
     drawn |= {f"bad{i:03}": wrong(*["1"] * 8) for i in range(200)}
     drawn |= {f"good{i:03}": [RIGHT] * 8 for i in range(600)}
     assert "notes" not in select(difficulty(samples_of(drawn)), request)[1]

@@ -365,7 +365,7 @@ def test_prompts_without_a_score_are_counted(
     assert len(rows) == 8 and note.startswith("5 of the 8 ") and "scores.csv" in note
     assert not prompts_to_label(probe, cell.changed(size=3)).notes
     smaller = reason(probe.select(cell.changed(size=6))).get("notes", [])
-    assert not [note for note in smaller if "scores.csv" in note]
+    assert [note[:13] for note in smaller] in ([], ["never solved:"])
     capsys.readouterr()
     assert main(["plan", str(plan.source.file), "-e", plan.name]) == 0
     counts = f"scores.csv has no value for {len(ids) - 9} of the {len(ids)} training prompts of d"

@@ -15,6 +15,7 @@ from remedies import refused
 from orchestrator.cli.main import main
 from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.config.settings import MAX_SAMPLES
+from orchestrator.difficulty.remedies import unsolved_note
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.probe_folder import write_part
 from orchestrator.selection.from_file import are_rated, select_file
@@ -237,6 +238,17 @@ def test_a_subset_of_mostly_unsolved_prompts_says_so(prompts: str, named: str) -
     table = difficulty(samples(prompts))
     why = select(table, SubsetRequest(policy_entry("full", {}), len(prompts)))[1]
     assert [named in note for note in why.get("notes", [])] == [True] * bool(named)
+    assert not any("exclude" in note for note in why.get("notes", [])), "it would leave too few"
+
+
+def test_unsolved_prompts_can_be_left_out_where_enough_others_are_there() -> None:
+    table = difficulty(samples("axyz"))
+    [note] = select(table, SubsetRequest(policy_entry("hard", {}), 1))[1]["notes"]
+    assert "1 of 1" in note and "exclude: unsolved" in note
+    unknown = pa.array([None] * 4, pa.int32())
+    for name in ("n", "successes", "scorable"):
+        table = table.set_column(table.schema.get_field_index(name), name, unknown)
+    assert unsolved_note(table, table).startswith("never solved: 3 of 4 "), "only rates are known"
 
 
 def test_the_reason_is_returned_and_stored_with_the_subset(tmp_path: Path) -> None:
