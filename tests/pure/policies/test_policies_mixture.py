@@ -121,7 +121,7 @@ def test_a_part_without_enough_rows_is_named() -> None:
 
 
 def test_a_mixture_names_the_strata_of_its_parts_that_earlier_parts_have_emptied() -> None:
-    table = rates_table([0.0] * 5 + [1.0] * 20)
+    table = rates_table([0.125] * 5 + [1.0] * 20)
     table = table.append_column("source", [["a"] * 5 + ["b"] * 20])
     stratified = {"share": 0.5, "within": {"source": "equal"}}
     named = []
