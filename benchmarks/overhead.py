@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord, finish
 from orchestrator.training.trial import Report
 
-POLICIES = ["hard", "easy", "middle", "random", "learnable"]
+POLICIES = ("hard", "easy", "middle", "random", "learnable")
 
 
 def stub_cell(cell: Cell, storage: str, report: Report) -> None:
@@ -127,8 +128,8 @@ def time_commands(plan: Plan, folder: Path) -> None:
         print(f"decile {command}: {seconds:.1f} s with {cells} finished cells", flush=True)
 
 
-def planned(folder: Path, seeds: int) -> Plan:
-    """A plan of the embedded model over a small pool: five policies with `seeds` seeds."""
+def planned(folder: Path, seeds: int, policies: Sequence[str] = POLICIES) -> Plan:
+    """A plan of the embedded model over a small pool: each policy with `seeds` seeds."""
     content = {
         "storage": str(folder / "runs"),
         "models": {"tiny": {"embedded": "tiny"}},
@@ -138,7 +139,7 @@ def planned(folder: Path, seeds: int) -> Plan:
                 "grid": {
                     "model": ["tiny"],
                     "dataset": ["few"],
-                    "policy": POLICIES,
+                    "policy": list(policies),
                     "seed": list(range(seeds)),
                 },
                 "budget": 0.25,

@@ -25,7 +25,8 @@ def test_interpreters_that_ray_cannot_use_are_named_with_both_versions(tmp_path:
 
 def test_the_check_names_library_version_and_interpreter(local_ray: Path, tmp_path: Path) -> None:
     python = interpreter(tmp_path / "an environment" / "python")
-    assert check(python).startswith("transformers ") and check(python).endswith(f"({python})")
+    checked = check(python)
+    assert checked.startswith("transformers ") and checked.endswith(f"({python})")
     with pytest.raises(EngineFails, match=r"missing .*make engine-vllm"):
         check(str(tmp_path / "missing"))
 
