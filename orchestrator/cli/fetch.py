@@ -16,8 +16,7 @@ from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.json_output import json_text
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.config.problems import Problem
-from orchestrator.planning.load import fetch_advice, fetch_command, repositories
-from orchestrator.planning.plan import make_plan
+from orchestrator.planning.load import fetch_advice, fetch_command, load_pools, repositories
 from orchestrator.planning.resolve import resolve
 from orchestrator.plugins.counts import counted
 from orchestrator.report.layout import output_width, table_text, wrapped
@@ -120,7 +119,8 @@ def fetch(arguments: argparse.Namespace) -> int:
         for each, names in users.items():
             with _at_entry(loaded, each, names[0]):
                 _download(each, files[each])
-    make_plan(loaded, name)  # reads the data sets as a run does, user's own tasks included
+    with loaded.located():  # reads the data sets as a run does, user's own tasks included
+        load_pools(resolved.datasets | resolved.test_sets, fetch_command(loaded.file, name))
     fetched = [Fetched.of(each, names, files.get(each, [])) for each, names in users.items()]
     if arguments.json:
         repositories_json = [asdict(each) for each in fetched]

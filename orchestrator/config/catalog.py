@@ -229,6 +229,7 @@ def resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     for block in ("policies", "experiments"):
         for name, entry in entries(block):
             visit(entry.get("difficulty"), (block, name, "difficulty"), "file")
+            visit(entry.get("start"), (block, name, "start"), "adapter")
             grid = entry.get("grid") if block == "experiments" else None
             values = grid.get("difficulty") if isinstance(grid, dict) else None
             for i, value in enumerate(values if isinstance(values, list) else ()):

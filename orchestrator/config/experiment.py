@@ -277,6 +277,32 @@ class Refresh(Settings):
         return times * self.prompts(count) * self.samples
 
 
+class Start(Settings):
+    """What every cell starts from in place of the base model: an adapter, which it trains further.
+
+    The pool is probed with it, so that policies choose by what the model can do then, and accuracy
+    is measured before and after. Its LoRA settings must be those of the experiment. To rank prompts
+    by the base model, give a policy `difficulty: {model: NAME}`.
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    from_: str = Field(default="", alias="from", examples=["first_stage"])
+    """An experiment of the file. A cell starts from its finished cell with the same model, data set
+    and seed, and with `policy`."""
+    policy: str = Field(default="", examples=["hard"])
+    """The policy of that cell."""
+    adapter: str = Field(default="", examples=["adapters/mine"])
+    """In place of both: the folder of a LoRA adapter in PEFT's layout, for every cell."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if bool(self.from_) == bool(self.adapter) or bool(self.from_) != bool(self.policy):
+            message = "write {from: EXPERIMENT, policy: POLICY}, or {adapter: FOLDER}"
+            raise Problem("one-start", message)
+        return self
+
+
 class Resources(Settings):
     """Resources of one trial; as many trials run concurrently as fit."""
 
@@ -336,6 +362,9 @@ class Experiment(Settings):
     agreement (of its answers, without gold answers), {model: NAME} (pass rates of another model in
     the file; with by: agreement, its agreement), or {file: PATH} (a difficulty table, or scores by
     prompt_id)."""
+    start: Start | None = Field(default=None, examples=[{"from": "first_stage", "policy": "hard"}])
+    """What the cells start from in place of the base model: the adapters of another experiment's
+    cells, or one adapter."""
     claims: tuple[str, ...] = Field(default=(), strict=False, examples=[["hard > random on gsm8k"]])
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False

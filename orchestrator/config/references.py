@@ -222,6 +222,46 @@ def _check_allocation(config: Config, experiment: Experiment) -> None:
         raise Problem("invalid-division", str(error)) from error
 
 
+def _check_start(config: Config, experiment: Experiment) -> None:
+    """Raise Problem if the cells that an experiment starts from are not in the file, or several."""
+    start = experiment.start
+    if start is None:
+        return
+    for block, settings in experiment.sampled.items():
+        if settings.engine == "server":
+            message = "engine server draws with weights of its own: write another, or no start"
+            raise Problem("start-on-server", message, block, "engine")
+    if start.adapter:
+        return
+    if start.from_ not in config.experiments:
+        known = one_of([*config.experiments], start.from_)
+        message = f"unknown experiment {shortened(start.from_)}: write {known}"
+        raise Problem("unknown-experiment", message, "start", "from")
+    stages = [first := config.experiments[start.from_]]
+    while (before := stages[-1].start) is not None and before.from_ in config.experiments:
+        stages.append(config.experiments[before.from_])
+        if len(stages) > len(config.experiments):
+            message = f"{start.from_} starts from itself: write an experiment that does not"
+            raise Problem("start-from-itself", message, "start", "from")
+    grid = experiment.grid
+    if first.grid.setting_axes or len(first.grid.probe_seed) > 1:
+        message = (
+            f"{start.from_} has several cells for each model, data set, policy and seed: write an "
+            "experiment whose grid has no other axis"
+        )
+        raise Problem("several-starts", message, "start", "from")
+    for axis in ("model", "dataset", "policy", "seed"):
+        values = [start.policy] if axis == "policy" else getattr(grid, axis)
+        for index, value in enumerate(values):
+            if value not in (known := getattr(first.grid, axis)):
+                path = ("start", "policy") if axis == "policy" else ("grid", axis, index)
+                message = (
+                    f"{start.from_} has no cell with {axis} {value}: write "
+                    f"{one_of([*map(str, known)], str(value))}, or add it there"
+                )
+                raise Problem("no-such-start", message, *path)
+
+
 VARIANT_CHECKS = (
     _check_test_sets,
     _check_quantization,
@@ -229,4 +269,5 @@ VARIANT_CHECKS = (
     _check_online_policies,
     _check_allocation,
     _check_difficulty,
+    _check_start,
 )

@@ -34,12 +34,12 @@ class Settings(BaseModel):
     def _known_keys(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
+        known = [field.alias or name for name, field in cls.model_fields.items()]
         for key in value:
-            if key not in cls.model_fields:
+            if key not in known:
                 raise Problem(
                     "unknown-setting",
-                    f"unknown setting {shortened(str(key))}: "
-                    f"write {one_of([*cls.model_fields], str(key))}",
+                    f"unknown setting {shortened(str(key))}: write {one_of(known, str(key))}",
                     str(key),
                 )
         return value

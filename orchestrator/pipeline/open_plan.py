@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster.session import in_ray_job
-from orchestrator.config.catalog import load_config
+from orchestrator.config.catalog import LoadedConfig, load_config
+from orchestrator.pipeline.starts import starts_of
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.addresses import scheme_of
@@ -26,13 +27,21 @@ def open_plan(
     Raises UserError for every invalid input.
     """
     source = load_config(file)
-    plan = make_plan(source, source.only_experiment(experiment))
+    name = source.only_experiment(experiment)
     own = source.config.storage
     relative = not scheme_of(own) and not Path(own).expanduser().is_absolute()
     if relative and in_ray_job():  # the job's working directory is deleted when it ends
         own = str(Path.home() / "decile" / os.path.relpath(own, source.file.parent))
     store = Store(storage or own)
-    return with_stored_cells(plan, store), store
+    return stored_plan(source, name, store), store
+
+
+def stored_plan(source: LoadedConfig, name: str, store: Store) -> Plan:
+    """The plan of an experiment with what its storage holds: stored cells, and adapters that cells
+    start from.
+    """
+    starts = starts_of(source, name, store, lambda first: stored_plan(source, first, store))
+    return with_stored_cells(make_plan(source, name, starts=starts), store)
 
 
 def with_stored_cells(plan: Plan, store: Store) -> Plan:

@@ -27,7 +27,7 @@ def samples_text(total: int, missing: int, *, at_most: bool, shared: int = 0) ->
 
 def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
     """Display names by `probe_id`; settings are named only where probes differ in them."""
-    labels = {probe_id(s): f"{s.model.name}/{s.dataset.variant_key} {s.split}" for s in specs}
+    labels = {probe_id(s): f"{s.model.title}/{s.dataset.variant_key} {s.split}" for s in specs}
     qualifiers: tuple[Callable[[ProbeSpec], str], ...] = (
         lambda spec: "" if spec.settings.temperature else "greedy",
         lambda spec: f"seed {spec.settings.seed}",

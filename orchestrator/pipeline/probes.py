@@ -202,7 +202,7 @@ def difficulty_lines(
             own_table=own_table,
             stream=cell.stream,
         )
-        yield f"difficulty of {spec.dataset.variant_key} for {spec.model.name}:"
+        yield f"difficulty of {spec.dataset.variant_key} for {spec.model.title}:"
         yield from (f"  {line}" for line in summary_lines(table, samples, summary))
         successes, scorable = counts(table, "successes"), counts(table, "scorable")
         limit = cell.probe.settings.limit_text

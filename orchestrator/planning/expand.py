@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from orchestrator.config.experiment import Axes, Experiment, path_of, value_text
+from orchestrator.config.experiment import Axes, Experiment, Start, path_of, value_text
 from orchestrator.config.policy_entries import DifficultyEntry, PolicyEntry
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem
@@ -23,6 +24,9 @@ from orchestrator.storage.schema import Split
 Models = Mapping[str, ModelSource]  # by name
 Policies = Mapping[str, PolicyEntry]  # by name
 Pools = Mapping[str, Pool]  # by `variant_key`
+# The model with its adapter, by what its cells start from, and their model, data set and seed.
+Starts = Mapping[tuple[Start, str, str, int], ModelSource]
+NO_STARTS: Starts = MappingProxyType({})
 
 
 class ProbeSpecs:
@@ -33,7 +37,8 @@ class ProbeSpecs:
 
     def of(self, model: ModelSource, pool: Pool, split: Split, settings: Probe) -> ProbeSpec:
         """The probe of a model on one split of a pool."""
-        key = (model.name, pool.dataset.variant_key, split, settings.model_dump_json())
+        as_json = settings.model_dump_json()
+        key = (model.name, model.identity, pool.dataset.variant_key, split, as_json)
         if key not in self._specs:
             # A prompt preset may set chat template arguments; the model's own take precedence.
             kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
@@ -49,7 +54,7 @@ class ProbeSpecs:
 
 
 def expand(
-    experiment: Experiment, models: Models, policies: Policies, pools: Pools
+    experiment: Experiment, models: Models, policies: Policies, pools: Pools, starts: Starts
 ) -> tuple[list[Cell], dict[str, list[Axes]]]:
     """Every cell once, and by its id the other combinations of axes that give the same cell.
 
@@ -58,7 +63,7 @@ def expand(
     specs = ProbeSpecs()
     cells: list[Cell] = []
     for axes, variant in experiment.variants:
-        cells += _cells(variant, axes, models, policies, pools, specs)
+        cells += _cells(variant, axes, models, policies, pools, starts, specs)
     return _distinct(cells, experiment.grid.setting_axes)
 
 
@@ -78,36 +83,35 @@ def _cells(
     models: Models,
     policies: Policies,
     pools: Pools,
+    starts: Starts,
     specs: ProbeSpecs,
 ) -> list[Cell]:
     """The cells of one combination of the settings that are axes."""
-    grid, evaluate = experiment.grid, experiment.evaluate
+    grid, evaluate, start = experiment.grid, experiment.evaluate, experiment.start
     choices = {name: choice_of(*entry.parts) for name, entry in policies.items()}
     bounding_rules = _bounding_rules(experiment, policies)
     difficulties = _difficulties(experiment, policies)
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
-        model, pool = models[model_name], pools[dataset]
+        pool = pools[dataset]
         settings = experiment.probe.model_copy(update={"seed": probe_seed})
         trained = pools[trained_on(pool.dataset, experiment).variant_key]
-        probe = specs.of(model, trained, "train", settings)
-        baseline = specs.of(model, pool, "test", evaluate.as_probe(settings))
-        extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
         columns = _columns_hashes(trained, experiment, policies, bounding_rules)
-        sources = {
-            policy: difficulty_source(entry, probe, trained, models, specs)
-            for policy, entry in difficulties.items()
-        }
-        cells += [
-            Cell(
+        for seed, policy in product(grid.seed, grid.policy):
+            model = models[model_name]
+            if start is not None:
+                model = starts[start, model_name, dataset, seed]
+            probe = specs.of(model, trained, "train", settings)
+            ranked_by = difficulty_source(difficulties[policy], probe, trained, models, specs)
+            cell = Cell(
                 probe=probe,
-                baseline=baseline,
-                extra_evals=extra_evals,
+                baseline=specs.of(model, pool, "test", evaluate.as_probe(settings)),
+                extra_evals=_extra_evals(evaluate, settings, model, dataset, pools, specs),
                 pass_at=evaluate.pass_at,
                 policy=policy,
                 **choices[policy],
-                difficulty=sources[policy],
+                difficulty=ranked_by,
                 bounding_rules=bounding_rules,
                 seed=seed,
                 size=_subset_size(policies[policy], experiment, len(pool.train)),
@@ -127,8 +131,7 @@ def _cells(
                 provenance=pool.task.provenance,
                 setting_axes=dict(axes),
             )
-            for seed, policy in product(grid.seed, grid.policy)
-        ]
+            cells.append(cell)
     return cells
 
 
@@ -193,7 +196,7 @@ def difficulty_source(
     if entry.file:
         file = str(Path(entry.file).expanduser())
         return DifficultySource(file=file, file_hash=file_identity(Path(file)))
-    if entry.model in (None, probe.model.name):
+    if entry.model is None or entry.model == probe.model.name and not probe.model.start:
         return own_source(entry.by)
     other = specs.of(models[entry.model], pool, "train", probe.settings)
     return DifficultySource(by=entry.by, probe=other)

@@ -23,7 +23,7 @@ from orchestrator.config.problems import below
 from orchestrator.config.wording import one_of
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
 from orchestrator.planning.checks import check_pools
-from orchestrator.planning.expand import expand
+from orchestrator.planning.expand import NO_STARTS, Starts, expand
 from orchestrator.planning.load import check_models, fetch_command, load_pools, noisy_pools
 from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import resolve
@@ -246,7 +246,7 @@ class Plan:
 
     def pool_title(self, spec: ProbeSpec) -> str:
         """The model and dataset of a probe, and further settings that distinguish it."""
-        return f"{spec.model.name} on {self.data_title(spec)}"
+        return f"{spec.model.title} on {self.data_title(spec)}"
 
     def data_title(self, spec: ProbeSpec) -> str:
         """The dataset of a probe, its seed if it is not 0, and its values of setting axes."""
@@ -288,8 +288,13 @@ class Plan:
         return list(dict.fromkeys(notes))
 
 
-def make_plan(loaded: LoadedConfig, name: str, *, trains: bool = True) -> Plan:
-    """Plan an experiment, or only its probes. Raises UserError at the line of a problem."""
+def make_plan(
+    loaded: LoadedConfig, name: str, *, trains: bool = True, starts: Starts = NO_STARTS
+) -> Plan:
+    """Plan an experiment, or only its probes. Raises UserError at the line of a problem.
+
+    starts: of an experiment with `start`, whose adapters are in a storage (pipeline.starts).
+    """
     experiment = loaded.experiment(name)
     with loaded.located():
         resolved = resolve(loaded.config, experiment)
@@ -297,6 +302,9 @@ def make_plan(loaded: LoadedConfig, name: str, *, trains: bool = True) -> Plan:
         check_pools(name, experiment, resolved, pools, trains=trains)
         with below("experiments", name):
             noisy = noisy_pools(experiment, pools)
-            cells, shared = expand(experiment, resolved.models, resolved.policies, pools | noisy)
+            every_pool = pools | noisy
+            cells, shared = expand(
+                experiment, resolved.models, resolved.policies, every_pool, starts
+            )
             claims = load_claims(experiment, pools, cells)
     return Plan(name, loaded, experiment, pools, cells, shared, claims, noisy, trains)

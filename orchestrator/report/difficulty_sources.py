@@ -50,7 +50,7 @@ def source_matrices(plan: Plan, store: Store) -> list[SourceMatrix]:
     matrices = []
     for title, specs in pools.items():
         ranked = any(cell.difficulty for spec in specs for cell in cells_of(plan.cells, spec))
-        if ranked or len({spec.model.name for spec in specs}) > 1:
+        if ranked or len({spec.model.title for spec in specs}) > 1:
             values, notes = _values(plan, store, specs)
             if len(values) > 1:
                 matrices.append(_matrix(title, values, notes))
@@ -83,17 +83,17 @@ def _values(
         try:
             probe = PlanProbe(plan, store, spec)
             if not probe.outcomes.complete:
-                notes.append(f"{spec.model.name}: its probe stopped early, so no rate is known")
+                notes.append(f"{spec.model.title}: its probe stopped early, so no rate is known")
                 continue
         except UserError as error:
-            notes.append(f"{spec.model.name}: {error}")
+            notes.append(f"{spec.model.title}: {error}")
             continue
         group = readers_of(plan.cells, spec)[0].batch.group_size
         for by in ("gold", "agreement"):
             table = probe.tables.with_ranking(spec, group, by)
             rates = _rates(table)
             if not np.isnan(rates).all():
-                values[source_title(by, spec.model.name)] = rates
+                values[source_title(by, spec.model.title)] = rates
     for file, name in files.items() if table is not None else ():
         values[name] = _rates(with_ranks_of(table, read_scores(file)))
     return values, notes

@@ -379,9 +379,9 @@ def _label_command(plan: Plan, spec: ProbeSpec, policy: str) -> str:
     """The command line that lists the policy's prompts of a pool for annotators."""
     words = ["decile", "select", str(plan.source.file), "-e", plan.name, "--policy", policy]
     names, probes = [policy], plan.training_probes
-    if len({each.model.name for each in probes}) > 1:
-        names.append(spec.model.name)
-        words += ["--model", spec.model.name]
+    if len({each.model.title for each in probes}) > 1:
+        names.append(spec.model.title)
+        words += ["--model", spec.model.title]
     if len({each.dataset.variant_key for each in probes}) > 1:
         names.append(spec.dataset.variant_key)
         words += ["--dataset", spec.dataset.variant_key]

@@ -37,7 +37,7 @@ class ModelSource:
     (`enable_thinking: false`). target_modules: the layers that LoRA adapts in this model family;
     empty if the experiment sets them. adapter: the folder of a LoRA adapter that the model samples
     with; `identity` then includes its content. adapter_label: the adapter's name on a shared
-    engine.
+    engine. start: where an adapter that cells train further comes from, for people.
     """
 
     name: str
@@ -52,6 +52,12 @@ class ModelSource:
     target_modules: tuple[str, ...] = ()
     adapter: str = ""
     adapter_label: str = ""
+    start: str = ""
+
+    @property
+    def title(self) -> str:
+        """For people: the name, and what its cells start from."""
+        return f"{self.name} from {self.start}" if self.start else self.name
 
     @property
     def repository(self) -> Repository | None:

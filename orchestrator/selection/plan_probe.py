@@ -40,7 +40,7 @@ def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = Non
     matching = [
         spec
         for spec in probes
-        if model in (None, spec.model.name)
+        if model in (None, spec.model.name, spec.model.title)
         and dataset in (None, spec.dataset.name, spec.dataset.variant_key)
     ]
     if len(matching) == 1:

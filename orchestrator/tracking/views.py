@@ -146,6 +146,8 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
     for name, default in {"reward": "score", "allocation": UNIFORM, "difficulty": "gold"}.items():
         if settings.get(name) == default:
             del settings[name]
+    if settings.get("start", True) is None:  # also added later
+        del settings["start"]
     if not settings["refresh"].get("every", True):
         del settings["refresh"]
     return flatten(settings | {"workers": experiment.resources.workers})

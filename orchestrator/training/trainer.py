@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from transformers import PrinterCallback, TrainerCallback, set_seed
 from trl import GRPOConfig
 
@@ -115,6 +115,9 @@ def build_trainer(
     loaded = subset[: cell.prompts_per_update] if cell.online else subset
     copies = cell.batch.copies(len(loaded))
     rows = [training_row(task, p) | {COPY: n} for n in range(copies) for p in loaded]
+    adapter = {"peft_config": LoraConfig(task_type="CAUSAL_LM", **cell.lora)}
+    if start := cell.probe.model.adapter:
+        model, adapter = PeftModel.from_pretrained(model, start, is_trainable=True), {}
     trainer = LiveGroupsTrainer(
         recorder=record.groups if cell.mask_dead_groups else None,
         model=model,
@@ -122,7 +125,7 @@ def build_trainer(
         args=grpo_config(cell.probe.model, cell.seed, folder, grpo or cell.grpo),
         reward_funcs=[reward_function(cell, mark, record.groups)],
         train_dataset=Dataset.from_list(rows),
-        peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
+        **adapter,
     )
     trainer.remove_callback(PrinterCallback)
     if cell.why_trl_draws and cell.rollouts_by != "trl":
