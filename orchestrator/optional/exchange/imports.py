@@ -18,8 +18,8 @@ from orchestrator import __version__
 from orchestrator.difficulty.estimates import fit_prior, rates
 from orchestrator.difficulty.remedies import few_signals_of, unread_answers
 from orchestrator.difficulty.table import difficulty
-from orchestrator.optional.exchange.columns import LAYOUTS, RATES_ONLY
-from orchestrator.optional.exchange.layouts import detect_layout, read_layout
+from orchestrator.optional.exchange.columns import RATES_ONLY
+from orchestrator.optional.exchange.layouts import BY_COLUMNS, detect_layout, read_layout
 from orchestrator.optional.exchange.placed_rows import Notes
 from orchestrator.optional.exchange.records import (
     CompletionRecord,
@@ -438,7 +438,7 @@ def import_probe(
     matcher = PromptMatcher(task, pool, notes)
     completions, rated = _usable(records, matcher, notes)
     if not completions and not rated:
-        columns = "; name the columns with --question and --answer" if name in LAYOUTS else ""
+        columns = "; name the columns with --question and --answer" if name in BY_COLUMNS else ""
         reasons = "; ".join(notes.lines())
         raise TaskError(f"{opened.file}: every row was dropped. {reasons}{columns}")
     samples: pa.Table | None = None
