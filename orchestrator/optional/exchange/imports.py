@@ -378,16 +378,16 @@ class Imported:
     def summary(self) -> dict[str, Any]:
         """Everything except the tables, as JSON values; also stored in the written file."""
         return {
-            "kind": self.kind,
-            "source": self.source,
-            "layout": self.layout,
-            "task": self.task,
-            "marker": self.marker,
-            "prompts": len(self.prompts),
-            "rows": self.table.num_rows,
+            "kind": self.kind,  # samples or rates
+            "source": self.source,  # the file, with its SHA-256
+            "layout": self.layout,  # the layout of the source
+            "task": self.task,  # the task
+            "marker": self.marker,  # the id of its marker
+            "prompts": len(self.prompts),  # number of prompts
+            "rows": self.table.num_rows,  # rows that were written
             "row_counts": replace(self.read, written=self.table.num_rows).to_dict(),
             "notes": list(self.notes),
-            "decile": __version__,
+            "decile": __version__,  # the version of Decile, as in the written file
         }
 
 
