@@ -256,8 +256,8 @@ def metrics() -> Iterator[str]:
         parts = spec.parts().items()
         yield table((title, "hashed by"), ((code(n), p.of or f"none: {p.why}") for n, p in parts))
     tables = {
-        "Metrics of a cell, by update": metric_names.PER_UPDATE,
-        "Metrics of a cell": metric_names.PER_CELL,
+        "Metrics of a cell, by update": metrics_by_update(),
+        "Metrics of a cell": metrics_of_cell(),
         "Metrics of the parent run": metric_names.PER_SWEEP,
         "Tags": metric_names.TAGS,
     }
@@ -268,6 +268,21 @@ def metrics() -> Iterator[str]:
     entries = class_node("orchestrator.training.record", "LedgerEntries")
     yield prose(entries)
     yield table(("name", "meaning"), ((code(n), text) for n, text in attributes(entries).items()))
+
+
+def metrics_by_update() -> dict[str, str]:
+    """The metrics of a cell that have a value per update, with their meaning."""
+    return {
+        **metric_names.OF_EVALUATIONS,
+        **described_keys("orchestrator.evaluation.groups:GroupRecorder.metrics"),
+        **metric_names.OF_TRAINING,
+        **described_keys("orchestrator.evaluation.drift:Drift.metrics"),
+    }
+
+
+def metrics_of_cell() -> dict[str, str]:
+    """The metrics of a finished cell, with their meaning."""
+    return {**described_keys("orchestrator.tracking.views:summary"), **metric_names.PER_CELL}
 
 
 def store() -> Iterator[str]:
