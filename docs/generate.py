@@ -24,9 +24,9 @@ from docs.page_parts import (
     section,
     table,
 )
-from docs.source_code import attributes, class_node, coded, definition
+from docs.source_code import attributes, class_node, coded, definition, described_keys
 from orchestrator.cli.exit_codes import ExitCode
-from orchestrator.cli.json_output import EVERY, FORMS, RUNS
+from orchestrator.cli.json_output import EVERY, FORMS, MADE_BY, OF_RUN, RUNS_MADE_BY
 from orchestrator.cli.parser import COMMANDS
 from orchestrator.config.library_settings import GRPO_DEFAULTS, RESERVED
 from orchestrator.config.schema import json_schema
@@ -256,8 +256,8 @@ def metrics() -> Iterator[str]:
         parts = spec.parts().items()
         yield table((title, "hashed by"), ((code(n), p.of or f"none: {p.why}") for n, p in parts))
     tables = {
-        "Metrics of a cell, by update": metric_names.PER_UPDATE,
-        "Metrics of a cell": metric_names.PER_CELL,
+        "Metrics of a cell, by update": metrics_by_update(),
+        "Metrics of a cell": metrics_of_cell(),
         "Metrics of the parent run": metric_names.PER_SWEEP,
         "Tags": metric_names.TAGS,
     }
@@ -268,6 +268,21 @@ def metrics() -> Iterator[str]:
     entries = class_node("orchestrator.training.record", "LedgerEntries")
     yield prose(entries)
     yield table(("name", "meaning"), ((code(n), text) for n, text in attributes(entries).items()))
+
+
+def metrics_by_update() -> dict[str, str]:
+    """The metrics of a cell that have a value per update, with their meaning."""
+    return {
+        **metric_names.OF_EVALUATIONS,
+        **described_keys("orchestrator.evaluation.groups:GroupRecorder.metrics"),
+        **metric_names.OF_TRAINING,
+        **described_keys("orchestrator.evaluation.drift:Drift.metrics"),
+    }
+
+
+def metrics_of_cell() -> dict[str, str]:
+    """The metrics of a finished cell, with their meaning."""
+    return {**described_keys("orchestrator.tracking.views:summary"), **metric_names.PER_CELL}
 
 
 def store() -> Iterator[str]:
@@ -324,14 +339,24 @@ def json_page() -> Iterator[str]:
         "and infinity are null, too. Later versions may add keys."
     )
     yield table(("key", "meaning"), ((code(key), text) for key, text in EVERY.items()))
-    for form, keys in FORMS.items():
+    for form in FORMS:
         yield f"## `decile {form} --json`"
-        yield table(("key", "meaning"), ((code(key), text) for key, text in keys.items()))
-        if form in RUNS:
+        yield table(("key", "meaning"), ((code(k), text) for k, text in json_keys(form).items()))
+        if form in RUNS_MADE_BY:
             yield "Each entry of `runs`:"
-            yield table(("key", "meaning"), ((code(k), text) for k, text in RUNS[form].items()))
+            yield table(("key", "meaning"), ((code(k), text) for k, text in run_keys(form).items()))
         if form == "compare":
             yield from map(prose, (ItemAnalysis.to_dict, ItemAnalysis.pairs))
+
+
+def json_keys(form: str) -> dict[str, str]:
+    """The keys of what a form of a command prints, with their meaning."""
+    return {**(described_keys(MADE_BY[form]) if form in MADE_BY else {}), **FORMS[form]}
+
+
+def run_keys(command: str) -> dict[str, str]:
+    """The keys of each entry of `runs`, with their meaning."""
+    return {**described_keys(RUNS_MADE_BY[command]), **OF_RUN}
 
 
 def checks() -> Iterator[str]:

@@ -48,6 +48,27 @@ def attributes(node: ast.ClassDef) -> dict[str, str]:
     return texts
 
 
+def described_keys(function: str) -> dict[str, str]:
+    """The keys that `module:function` sets, with the comment at the end of the line, or above it.
+
+    Keys without one are left out.
+    """
+    module, _, name = function.partition(":")
+    of_class, _, name = name.rpartition(".")
+    scope = class_node(module, of_class) if of_class else tree(module)
+    [node] = [n for n in scope.body if isinstance(n, ast.FunctionDef) and n.name == name]
+    lines = sources()[module].splitlines()[node.lineno : node.end_lineno]
+    texts: dict[str, str] = {}
+    above: list[str] = []
+    for line in map(str.strip, lines):
+        key = re.match(r'(?:\w+\[)?"(.+?)"(?:: |\] = )', line)
+        text = line.partition("  # ")[2] or " ".join(above)
+        if key and text:
+            texts[key[1]] = text
+        above = [*above, line.removeprefix("# ")] if line.startswith("# ") else []
+    return texts
+
+
 def message(node: ast.expr, scope: ast.AST) -> str:
     """The text of an expression, with `…` for what it inserts; `scope` assigns its names."""
     match node:

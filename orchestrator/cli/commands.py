@@ -277,8 +277,8 @@ def _write_to_label(arguments: argparse.Namespace, listed: "ToLabel") -> int:
     questions = counted(len(listed.rows), "question")
     text = f"{questions}: write the answers into {file}, and add labels: [{file}]"
     summary = {
-        "file": str(file),
-        "prompt_ids": [row["prompt_id"] for row in listed.rows],
+        "file": str(file),  # the file for annotators
+        "prompt_ids": [row["prompt_id"] for row in listed.rows],  # the prompts in it
         "notes": listed.notes,
         "row_counts": listed.counts.to_dict(),
     }

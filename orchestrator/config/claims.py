@@ -47,7 +47,14 @@ OF_TRAINING = ("learnable", CORRELATION)  # metrics of whole training runs, with
 EXAMPLE = "hard > random on gsm8k by 3"
 MAX_LENGTH = 500  # characters, so that a report has room for them
 
-Sign = Literal[">", "<", ">=", "<=", "=", "!="]
+SIGNS: Mapping[str, str] = {  # what each claims of the difference, in words
+    ">": "above {low}",
+    "<": "below {high}",
+    ">=": "at least {low}",
+    "<=": "at most {high}",
+    "=": "within {size}",
+    "!=": "more than {size} from {level}",
+}
 # Axis and value of the grid; the axis is empty if the claim states only a name.
 AxisValues = tuple[tuple[str, Any], ...]
 BASE_SIDE: AxisValues = ((BASE, BASE),)
@@ -79,7 +86,7 @@ _CLAUSES = {  # each at most once, by the word that a message names it by
 }
 _PATTERNS = {word: re.compile(rf"\s+{each}(?=\s|$)") for word, each in _CLAUSES.items()}
 _UNITS = {"": 1, "k": 1_000, "M": 1_000_000}
-_MIRRORED: dict[str, Sign] = {"<": ">", "<=": ">="}
+_MIRRORED = {"<": ">", "<=": ">="}
 
 
 class ClaimError(Problem):
@@ -135,7 +142,7 @@ class Claim:
     text: str = field(compare=False)
     metric: str
     a: AxisValues
-    sign: Sign
+    sign: str  # of SIGNS
     b: AxisValues
     size: float = 0.0
     level: float | None = None
@@ -214,7 +221,7 @@ def parse_claim(text: str) -> Claim:
         text,
         metric=metric or clauses.get("metric", METRICS)[0],
         a=a,
-        sign=sign,  # type: ignore[arg-type]
+        sign=sign,
         b=b,
         size=float(clauses.get(word, ("0",))[0]),
         level=float(names["level"]) if level else None,

@@ -805,28 +805,34 @@ class Diagnosis:
         disputed = [] if golds is None else [gold._asdict() for gold in golds.candidates]
         series = {name: facts.series(name) for name in METRICS}
         return {
-            "name": log.name,
-            "layout": log.layout,
+            "name": log.name,  # of the run
+            "layout": log.layout,  # the trainer, or table
+            # what in the log is correctness; null if nothing is
             "correctness": log.by_correct or None,
-            "updates": len(facts.updates),
-            "planned_updates": log.planned,
-            "running": log.running,
-            "prompts": len(facts.groups.prompts),
-            "groups": facts.kinds,
+            "updates": len(facts.updates),  # number of updates
+            "planned_updates": log.planned,  # of the trainer's settings; null if the log lacks them
+            "running": log.running,  # whether the run goes on
+            "prompts": len(facts.groups.prompts),  # number of prompts drawn
+            "groups": facts.kinds,  # groups by kind: live, all right, all wrong, phantom, …
+            # share of live groups; null if unknown
             "live": None if np.isnan(facts.live) else facts.live,
-            "taught_nothing": facts.wasted,
-            "sources": {
+            "taught_nothing": facts.wasted,  # what was spent on groups that are not live
+            "sources": {  # by source: groups, and the share that was live
                 name: {"groups": groups, "live": live}
                 for name, (groups, live) in facts.sources.items()
             },
-            "reward_weights": dict(log.weights),
+            "reward_weights": dict(log.weights),  # weights of the reward functions
+            # each with `code`, `bad` (a problem, or else a warning), `text` and `remedy`
             "findings": [finding._asdict() for finding in self.findings],
+            # by code: why the check could not be made
             "unchecked": {each.code: each.why for each in self.unchecked},
+            # prompts that were drawn often and never live
             "prompts_without_signal": facts.without_signal,
-            "disputed_golds": disputed,
+            "disputed_golds": disputed,  # gold answers with the answer on which completions agree
+            # the same, if they are suspected
             "suspected_golds": disputed if golds is not None and golds.credible else [],
-            "golds_doubt": "" if golds is None else golds.doubt,
-            "series": {
+            "golds_doubt": "" if golds is None else golds.doubt,  # why they are not suspected
+            "series": {  # by metric: its value by update
                 name: {
                     str(update): float(value)
                     for update, value in zip(facts.updates, values, strict=True)
@@ -835,7 +841,7 @@ class Diagnosis:
                 for name, values in series.items()
                 if np.isfinite(values).any()
             },
-            "absent": facts.absent,
+            "absent": facts.absent,  # what the log does not hold
             "row_counts": log.rows.to_dict(),
             "notes": list(log.notes),
         }

@@ -65,10 +65,15 @@ class Drift:
         metrics = {}
         for update, each in self.refreshes.items():
             named = {
+                # after a refresh: mean pass rate of the refreshed prompts
                 "drift/pass_rate": each.rate,
+                # after a refresh: rank correlation with the probe's pass rates
                 "drift/rank_correlation": each.of_probe.rank,
+                # the same with the latest estimates
                 "drift/rank_correlation_latest": each.of_latest.rank,
+                # after a refresh: shared share of the probe's hardest tenth
                 "drift/hardest_tenth_overlap": each.of_probe.overlap,
+                # the same by the latest estimates
                 "drift/hardest_tenth_overlap_latest": each.of_latest.overlap,
             }
             metrics[update] = {name: value for name, value in named.items() if np.isfinite(value)}

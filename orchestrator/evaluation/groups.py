@@ -358,31 +358,45 @@ class GroupRecorder:
         learnable, learnable_drawn = self._learnable()[update].tolist()
         shares, groups, rollouts = counts.shares, max(1, counts.groups), max(1, counts.rollouts)
         metrics = {
+            # mean up to this update of the % of groups that are live
             "train/learnable_pct": 100 * learnable,
-            "train/live_pct": 100 * shares.live,
+            "train/live_pct": 100 * shares.live,  # % of this update's groups that are live
+            # % of this update's groups that are all correct
             "train/all_right_pct": 100 * shares.all_right,
+            # % of this update's groups that are all wrong
             "train/all_wrong_pct": 100 * shares.all_wrong,
+            # % of this update's completions that are truncated
             "train/truncated_pct": 100 * shares.truncated,
         }
         if counts.generated_tokens:
+            # % of this update's generated tokens that are in live groups
             metrics["train/live_tokens_pct"] = 100 * counts.live_tokens / counts.generated_tokens
         if counts.marked:
+            # share of this update's marked completions that are correct
             metrics["train/accuracy"] = counts.correct / counts.marked
         if counts.other_marked:
+            # the same under the other marking
             metrics["train/accuracy_other_reading"] = counts.other_correct / counts.other_marked
         if counts.shaped:
+            # where rewards are not correctness: % of groups whose rewards differ
             metrics["train/rewarded_pct"] = 100 * counts.rewarded / groups
+            # % of groups whose rewards differ and whose correctness does not
             metrics["train/phantom_pct"] = 100 * counts.phantom / groups
         if counts.turns:
+            # of episodes: turns of the model per episode
             metrics["train/turns"] = counts.turns / rollouts
+            # of episodes: tool calls per episode
             metrics["train/tool_calls"] = counts.tool_calls / rollouts
+            # of episodes: % of the tool calls that were answered by an error
             metrics["train/tool_errors_pct"] = 100 * counts.tool_errors / max(1, counts.tool_calls)
         for name, (value, number) in self._components.get(update, {}).items():
             if number:
                 metrics[f"train/reward/{name}"] = value / number
         if self.discarded is not None:
             drawn = counts.rollouts + lost.rollouts
+            # with discarded groups: as learnable_pct, of all groups drawn
             metrics["train/learnable_drawn_pct"] = 100 * learnable_drawn
+            # with discarded groups: % of this update's rollouts that were discarded
             metrics["train/discarded_pct"] = 100 * lost.rollouts / max(1, drawn)
         return metrics
 

@@ -438,21 +438,28 @@ class Replay:
         }
         values: dict[str, Any] = json_value(
             {
-                "run": recording.name,
-                "layout": recording.layout,
-                "prompts": len(recording.prompt_ids),
-                "visits": recording.visits,
-                "group_size": recording.group_size,
-                "chosen_by_visits": self.looks,
+                "run": recording.name,  # its name
+                "layout": recording.layout,  # the trainer, or table
+                "prompts": len(recording.prompt_ids),  # number of prompts
+                "visits": recording.visits,  # visits of each prompt
+                "group_size": recording.group_size,  # completions of a group
+                "chosen_by_visits": self.looks,  # the first visits by which policies choose
+                # completions of these visits; null with a probe
                 "probe_rollouts": self.probe_rollouts,
+                # by policy: its size, the live groups of its choice with interval, by visit, and
+                # compared with random; half-life and passes to repay
                 "policies": policies,
-                "refused": self.refused,
+                "refused": self.refused,  # policies that cannot choose, and why
+                # where one policy's choice becomes better than another's
                 "crossings": self.crossings,
-                "forecasts": self.forecasts,
-                "drift": self.drift,
-                "changed": self.changed,
+                "forecasts": self.forecasts,  # what the probe's estimator predicts, and what came
+                "drift": self.drift,  # agreement of pass rates between visits
+                "changed": self.changed,  # prompts whose pass rates changed most
+                # policies that choose during training; null without --online
                 "online": self.online and [vars(each) for each in self.online.played],
+                # how well online estimates predict; null without --online
                 "predictions": self.online and self.online.predictions,
+                # by column of the data: the same for its values
                 "parts": {name: self.parts(name) for name in recording.columns},
                 "notes": recording.notes,
                 "row_counts": recording.rows.to_dict(),

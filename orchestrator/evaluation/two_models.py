@@ -122,11 +122,12 @@ class TwoModels:
         """All values, for JSON."""
         values: dict[str, Any] = json_value(
             {
-                "models": [each.model for each in self.models],
-                "prompts": len(self.prompt_ids),
-                "ranking": self.ranking,
+                "models": [each.model for each in self.models],  # both names
+                "prompts": len(self.prompt_ids),  # prompts with a rate of both
+                "ranking": self.ranking,  # agreement of the two rankings
+                # what choosing by the other model's rates costs each policy
                 "exchanges": self.exchanges,
-                "refused": self.refused,
+                "refused": self.refused,  # policies that cannot choose, and why
             }
         )
         return values

@@ -201,16 +201,17 @@ class EvaluatedModel:
         spec = self.evaluation.spec
         accuracy = self.accuracy
         return {
-            "model": spec.model.name,
-            "dataset": spec.dataset.name,
+            "model": spec.model.name,  # its name
+            "dataset": spec.dataset.name,  # its name
+            # the adapter or checkpoint; null for the base model
             "weights": str(self.evaluation.weights or "") or None,
-            "identity": spec.model.identity,
-            "questions": len(set(self.table["prompt_id"].to_pylist())),
-            "samples": spec.settings.samples,
-            "accuracy": accuracy.mean,
-            "low": accuracy.low,
-            "high": accuracy.high,
-            "outcomes": dict(Counter(self.table["outcome"].to_pylist())),
+            "identity": spec.model.identity,  # what identifies these weights
+            "questions": len(set(self.table["prompt_id"].to_pylist())),  # number of test questions
+            "samples": spec.settings.samples,  # completions per question
+            "accuracy": accuracy.mean,  # from 0 to 1
+            "low": accuracy.low,  # lower end of its 95 % interval
+            "high": accuracy.high,  # upper end
+            "outcomes": dict(Counter(self.table["outcome"].to_pylist())),  # completions by outcome
             "row_counts": self.rows.to_dict(),
             "notes": [*self.evaluation.notes],
         }

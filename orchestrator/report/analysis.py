@@ -85,13 +85,17 @@ class SweepAnalysis:
         ]
         values: dict[str, Any] = json_value(
             {
-                "experiment": self.plan.name,
-                "planned_cells": len(self.plan.cells),
-                "datasets": self.plan.row_counts,
+                "experiment": self.plan.name,  # its name
+                "planned_cells": len(self.plan.cells),  # number of cells of the grid
+                "datasets": self.plan.row_counts,  # row counts by data set
+                # a row per finished cell: its axes, accuracies and gain (shares), learnable %,
+                # ledger
                 "cells": cell_table(self.rows).to_pylist(),
+                # a row per pair of policies: effect, interval and p of each measure, and verdict
                 "comparisons": comparison_table(self.families).to_pylist(),
-                "claims": claims,
-                "left_out": self.dropped,
+                "claims": claims,  # each claim with its verdict, reason, number of cells and date
+                "left_out": self.dropped,  # ids of cells that a cap leaves out
+                # until a cell is finished: the entries that `decile probe` prints
                 "pools": [pool.to_dict() for pool in self.pools],
             }
         )

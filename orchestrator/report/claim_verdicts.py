@@ -15,7 +15,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orchestrator.config.claims import BASE_SIDE, CORRELATION, EVERY, Claim, Part, side_text
+from orchestrator.config.claims import (
+    BASE_SIDE,
+    CORRELATION,
+    EVERY,
+    SIGNS,
+    Claim,
+    Part,
+    side_text,
+)
 from orchestrator.config.experiment import axes_text
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.planning.plan import has_values
@@ -481,17 +489,9 @@ def _claimed(claim: Claim) -> str:
     low, high = (in_points(x, plus=False).removesuffix(".0") for x in claim.region)
     if claim.level is not None or claim.per:
         low, high = (f"{x:g}" for x in claim.region)
-    within = f"within {claim.size:g}"
-    if claim.level:
-        within += f" of {claim.level:g}"
-    return {
-        ">": f"above {low}",
-        "<": f"below {high}",
-        ">=": f"at least {low}",
-        "<=": f"at most {high}",
-        "!=": f"more than {claim.size:g} from {claim.level or 0:g}",
-        "=": within,
-    }[claim.sign]
+    size, level = f"{claim.size:g}", f"{claim.level or 0:g}"
+    words = SIGNS[claim.sign].format(low=low, high=high, size=size, level=level)
+    return f"{words} of {level}" if claim.sign == "=" and claim.level else words
 
 
 def _notes(pair: Comparison) -> list[str]:

@@ -74,27 +74,27 @@ def select(
     ties, tied = policy.tied(difficulty, chosen)
     why = {
         **request.rule.model_dump(),
-        "size": size,
-        "seed": request.seed,
-        "asked": request.size,
+        "size": size,  # number of prompts
+        "seed": request.seed,  # that breaks ties
+        "asked": request.size,  # the size that the budget asks for
+        # prompts with the score of the last chosen one: in the pool, and chosen; or null
         "ties": ties._asdict() if ties else None,
     }
-    if request.difficulty:
-        why["ranked_by"] = request.difficulty
+    if by := request.difficulty:
+        why["ranked_by"] = by  # what it ranked by, if not by pass rates of the cell's model
     notes = policy.notes(difficulty, chosen)
-    notes += unranked(policy, difficulty, chosen, request.difficulty)
+    notes += unranked(policy, difficulty, chosen, by)
     notes += [no_suspects(difficulty)] if policy.excludes_suspected else []
     rows = difficulty.take(pa.array(chosen))
     own = rows if own_table is None else same_prompts(own_table, rows)
     if unread := unread_answers(outcome_counts(own)):
         notes.append(f"of the chosen prompts, {unread}")
     if by_form := form_note(own):
-        why["form_note"] = by_form  # which `decile plan` shows
+        why["form_note"] = by_form  # how many of the chosen prompts fail by form
         notes.append(by_form)
     notes.append(unsolved_note(own, difficulty if own_table is None else own_table))
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
-    by = request.difficulty
     column = policy.ranks_by or "pass_rate"
     texts = _rate_texts(rows, by, column) if by else _count_texts(rows)
     return _subset_table(own, tied, texts), why

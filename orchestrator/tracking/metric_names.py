@@ -1,6 +1,7 @@
 """The names of the metrics and tags in MLflow, with their meaning. Pure.
 
-Words in capitals stand for names of the sweep. `ledger/…` are the fields of
+Words in capitals stand for names of the sweep. Metrics with a name of their own are described where
+they are set: those of groups, of refreshes, and `final/…`. `ledger/…` are the fields of
 `training.record.LedgerEntries`.
 """
 
@@ -25,7 +26,7 @@ FACTORS: Mapping[str, str] = {
     "parsed_where_finished": "share of the finished samples of which an answer was read",
     "correct_where_parsed": "share of the parsed samples that are correct",
 }
-PER_UPDATE: Mapping[str, str] = {
+OF_EVALUATIONS: Mapping[str, str] = {
     **{f"eval/{name}": meaning for name, meaning in OF_TEST_SET.items()},
     "eval/accuracy_other_reading": "accuracy under the other marking (strict or lenient)",
     "eval/greedy_accuracy": "accuracy of one answer per question at temperature 0",
@@ -37,41 +38,18 @@ PER_UPDATE: Mapping[str, str] = {
     **{f"source/SOURCE/{name}": f"of a source: {text}" for name, text in FACTORS.items()},
     "band/BAND/accuracy": "accuracy on the low, middle or high third of the base model's pass "
     "rates",
-    "train/learnable_pct": "mean up to this update of the % of groups that are live",
-    "train/live_pct": "% of this update's groups that are live",
-    "train/all_right_pct": "% of this update's groups that are all correct",
-    "train/all_wrong_pct": "% of this update's groups that are all wrong",
-    "train/truncated_pct": "% of this update's completions that are truncated",
-    "train/live_tokens_pct": "% of this update's generated tokens that are in live groups",
-    "train/accuracy": "share of this update's marked completions that are correct",
-    "train/accuracy_other_reading": "the same under the other marking",
-    "train/rewarded_pct": "where rewards are not correctness: % of groups whose rewards differ",
-    "train/phantom_pct": "% of groups whose rewards differ and whose correctness does not",
+}
+OF_TRAINING: Mapping[str, str] = {
     "train/reward/NAME": "mean of a component of the reward",
-    "train/turns": "of episodes: turns of the model per episode",
-    "train/tool_calls": "of episodes: tool calls per episode",
-    "train/tool_errors_pct": "of episodes: % of the tool calls that were answered by an error",
-    "train/learnable_drawn_pct": "with discarded groups: as learnable_pct, of all groups drawn",
-    "train/discarded_pct": "with discarded groups: % of this update's rollouts that were discarded",
     "train/gate/NAME/open": "share of the prompts that a gate lets pass before the first choice",
     "train/gate/NAME/METRIC": "what a gate of your own logs",
     "train/gates/open": "share of the prompts that all gates let pass before the first choice",
     "train/gates/taken_closed": "share of the prompts chosen for this update that were closed",
     "train/stratum/VALUE/share": "with `within`: share of the chosen prompts with this value",
-    "drift/pass_rate": "after a refresh: mean pass rate of the refreshed prompts",
-    "drift/rank_correlation": "after a refresh: rank correlation with the probe's pass rates",
-    "drift/rank_correlation_latest": "the same with the latest estimates",
-    "drift/hardest_tenth_overlap": "after a refresh: shared share of the probe's hardest tenth",
-    "drift/hardest_tenth_overlap_latest": "the same by the latest estimates",
     "trl/NAME": "logged by the TRL trainer; `trl/live_rows/…` counts completions in live groups "
     "only",
 }
 PER_CELL: Mapping[str, str] = {
-    "final/accuracy": "accuracy of the final model",
-    "final/accuracy_base": "accuracy of the base model",
-    "final/gain": "the difference of both, from −1 to 1",
-    "final/learnable_pct": "% of all groups that were live",
-    "final/learnable_drawn_pct": "with discarded groups: of all groups drawn",
     "final/gain_from_FACTOR": "what a factor of the accuracy adds to the gain; absent if unknown",
 }
 PER_SWEEP: Mapping[str, str] = {

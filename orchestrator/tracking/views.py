@@ -187,12 +187,14 @@ def curves(
 def summary(result: Result) -> dict[str, float]:
     """The numbers of MLflow's compare view: final/* and ledger/*."""
     headline = {
-        "final/accuracy": result.accuracy_final,
-        "final/accuracy_base": result.accuracy_base,
+        "final/accuracy": result.accuracy_final,  # accuracy of the final model
+        "final/accuracy_base": result.accuracy_base,  # accuracy of the base model
+        # the difference of both, from −1 to 1
         "final/gain": result.accuracy_final - result.accuracy_base,
-        "final/learnable_pct": result.learnable_pct,
+        "final/learnable_pct": result.learnable_pct,  # % of all groups that were live
     }
     if result.learnable_drawn_pct is not None:
+        # with discarded groups: of all groups drawn
         headline["final/learnable_drawn_pct"] = result.learnable_drawn_pct
     numbers = result.ledger.as_json()
     return headline | {f"ledger/{name}": float(value) for name, value in numbers.items()}

@@ -4,20 +4,16 @@ A set is described by a few numbers that it does or does not contain: all of its
 number in each gap between them. Two sets are equal if they agree on the ends and gaps of both.
 """
 
-import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from tasks.marking.latex import SCALARS, Node
-from tasks.marking.tokens import Unreadable
+from tasks.marking.tokens import HOLDS, Unreadable
 from tasks.marking.values import order, symbols
 
-_HOLDS: dict[str, Callable[[Fraction, Fraction], bool]] = {
-    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "!=": operator.ne,
-}  # fmt: skip
 _MIRRORED = str.maketrans("<>", "><")
-FLIPPED = {sign: sign.translate(_MIRRORED) for sign in (*_HOLDS, "=")}  # with its sides swapped
+FLIPPED = {sign: sign.translate(_MIRRORED) for sign in (*HOLDS, "=")}  # with its sides swapped
 INFINITY = Node("constant", ("infinity",))
 MINUS_INFINITY = Node("negate", (INFINITY,))
 
@@ -123,7 +119,7 @@ def _inequality(node: Node, is_name: Callable[[Node], bool]) -> Region | None:
     (place,) = places
     half_lines = []
     for i, sign in enumerate(signs):
-        if place not in (i, i + 1) or sign not in _HOLDS:
+        if place not in (i, i + 1) or sign not in HOLDS:
             return None
         sign, bound = (sign, sides[i + 1]) if i == place else (FLIPPED[sign], sides[i])
         half_lines.append(_half_line(sign, bound))
@@ -141,7 +137,7 @@ def _half_line(sign: str, bound: Node) -> Region:
     if is_infinite(bound):
         return REALS
     end = order(bound)
-    return Region(frozenset([end]), lambda x: _HOLDS[sign](x, end))
+    return Region(frozenset([end]), lambda x: HOLDS[sign](x, end))
 
 
 def _combined(kind: str, regions: Sequence[Region | None]) -> Region | None:

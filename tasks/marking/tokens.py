@@ -1,6 +1,8 @@
 """The pieces of a cleaned answer: numbers, runs of letters, commands and signs."""
 
+import operator
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -27,10 +29,14 @@ class Token(NamedTuple):
     upright: bool = False
 
 
+HOLDS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "!=": operator.ne,
+}  # fmt: skip
+"""The signs of inequalities."""
 RELATIONS = {
-    "=": "=", "<": "<", ">": ">", r"\lt": "<", r"\gt": ">", r"\le": "<=", r"\leq": "<=",
-    r"\leqslant": "<=", "<=": "<=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=", ">=": ">=",
-    r"\ne": "!=", r"\neq": "!=", "!=": "!=", r"\in": "in", r"\approx": "~",
+    **{sign: sign for sign in (*HOLDS, "=")}, r"\lt": "<", r"\gt": ">", r"\le": "<=", r"\leq": "<=",
+    r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=", r"\ne": "!=",
+    r"\neq": "!=", r"\in": "in", r"\approx": "~",
 }  # fmt: skip
 BOUNDARIES = frozenset(RELATIONS) | names(r", ; and or ) ] } \} \rbrace : & \\ | \rvert")
 """Signs before which an item of an answer ends."""

@@ -30,22 +30,18 @@ def read_cell(folder: Path) -> ResultFile:
     steps = by_update(tables["evaluations"])
     evaluation = own_test_set(steps[result.updates])
     before, after = scores(own_test_set(steps[0])), scores(evaluation)
-    names = ("prompt_id", "outcome", "sample", "group", "tier", "source")
-    columns = (evaluation[name].to_pylist() for name in names)
     rows = [
         ItemRow(
             f"row {n}",
-            item,
-            None if outcome == "error" else float(outcome == "correct"),
-            str(sample),
-            group=group or "",
-            tier=tier or "",
-            source=source or "",
-            outcome=outcome,
+            row["prompt_id"],
+            None if row["outcome"] == "error" else float(row["outcome"] == "correct"),
+            str(row["sample"]),
+            group=row["group"] or "",
+            tier=row["tier"] or "",
+            source=row["source"] or "",
+            outcome=row["outcome"],
         )
-        for n, (item, outcome, sample, group, tier, source) in enumerate(
-            zip(*columns, strict=True), 1
-        )
+        for n, row in enumerate(evaluation.drop_columns("completion").to_pylist(), 1)
     ]
     about = {name: getattr(result, name) for name in ("model", "dataset", "policy")}
     digest, cell = sha256_of(folder / "evaluations.parquet"), stored.settings()

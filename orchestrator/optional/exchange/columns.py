@@ -212,22 +212,10 @@ class Columns(NamedTuple):
     completions: tuple[str, ...] = ()
 
 
-LAYOUTS: Mapping[str, Columns] = {
-    "completions": Columns(("question",), ("answer",), TEXTS),
-    # TRL: prompt-only, prompt-completion and language modeling, as messages or as texts. The same
-    # columns are those of verifiers' data sets, with `info`.
-    "trl": Columns(("question", "prompt", "messages", "conversations"), KNOWN_ANSWERS, TEXTS),
-    # --data.input_key is input by default, context_messages in its examples (at 3c3be62)
-    "openrlhf": Columns(("input", "context_messages"), ("label", "answer")),
-    # transforms.py of rLLM (at 9beb6e0)
-    "rllm-data": Columns(("question",), ("ground_truth",)),
-    "solve-rates": Columns(ROLES["question"].names, KNOWN_ANSWERS),
-    "columns": Columns(ROLES["question"].names, KNOWN_ANSWERS, TEXTS),
-}
-
-
-def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: Notes) -> Records:
-    """Completions if the layout has such a column (or `hints` names one), else solve rates.
+def read_columns(
+    rows: Sequence[PlacedRow], columns: Columns, hints: Hints, notes: Notes
+) -> Records:
+    """Completions if a row has one of their columns (or `hints` names one), else solve rates.
 
     Texts may be chat messages, and may be inside other columns. Optional columns of completions:
     truncated (true or false, or a list) or finish (stop, length or error, or a list), tokens (a
@@ -236,7 +224,6 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
     """
     # `info` is an object or JSON text in verifiers' data sets.
     rows = [PlacedRow(place, {**json_object(row.get("info")), **row}) for place, row in rows]
-    columns = LAYOUTS[layout]
     for kind, name in hints.columns.items():
         if all(cell(row, name) is None for _, row in rows):
             known = ", ".join(dict.fromkeys(str(key) for _, row in rows for key in row))

@@ -96,13 +96,13 @@ class Disagreement(NamedTuple):
         table = {one: {two: self.counts.get((one, two), 0) for two in names} for one in names}
         examples = [example._asdict() for _, some in self._kinds(most) for example in some]
         return {
-            "markers": [*self.markers],
-            "completions": self.total,
-            "same": self.same,
-            "kappa": self.kappa,
+            "markers": [*self.markers],  # the ids of both markers
+            "completions": self.total,  # number of completions
+            "same": self.same,  # those with equal outcomes
+            "kappa": self.kappa,  # Cohen's kappa; null where chance alone explains all
             "row_counts": self.rows.to_dict(),
-            "outcomes": table,
-            "examples": examples,
+            "outcomes": table,  # completions by both outcomes
+            "examples": examples,  # completions with different outcomes
         }
 
     def text(self, most: int, width: int | None) -> str:

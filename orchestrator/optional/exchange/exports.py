@@ -266,32 +266,33 @@ def export_subset(
     """Write the subset (schema SUBSET, or its file) in a trainer's layout; returns its provenance.
 
     `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank, or
-    by `order`, which then defines their ranks. `out`.provenance.json is also written: the subset's
-    reason (policy, size, seed, ties, probe), task, marker, prompt template, `provenance`, and the
-    sha256 of `out` and of the subset's file. `card`, called with this and the subset, returns the
-    text of `out`.card.md. The texts are `task.messages`, so that training uses the prompts of the
-    probe. Raises TaskError, and UserError if `out` cannot be written.
+    by `order`, which then defines their ranks. The provenance, with what `provenance` adds, is also
+    written, to `out`.provenance.json. `card`, called with it and the subset, returns the text of
+    `out`.card.md. The texts are `task.messages`, so that training uses the prompts of the probe.
+    Raises TaskError, and UserError if `out` cannot be written.
     """
     out = Path(out)
     export_layout(layout, out)
     file: dict[str, Any] = {}
     if not isinstance(subset, pa.Table):
         path, subset = Path(subset), read_subset_file(subset)
+        # of a subset's file: its name and SHA-256
         file["file"] = f"{path.name} sha256:{sha256_of(path)}"
     if order != POLICY_ORDER:
+        # of the rows, and whether the trainer keeps it
         file["order"] = {**order._asdict(), "kept": LAYOUTS[layout].order_kept}
     table = exported_table(subset, prompts, task, layout, order)
     origin = {
-        "layout": layout,
-        "rows": subset.num_rows,
-        "subset": reason(subset),
-        "task": {
+        "layout": layout,  # of the file
+        "rows": subset.num_rows,  # number of prompts
+        "subset": reason(subset),  # the record of the selection, as of select
+        "task": {  # its name, version, marker and prompt preset
             "name": task.name,
             "version": task.version,
             "marker": task.marker_id,
             "prompt": task.prompt_settings.preset,
         },
-        "decile": __version__,
+        "decile": __version__,  # the version of Decile, as in the provenance
         **file,
         **(provenance or {}),
     }
@@ -303,7 +304,7 @@ def export_subset(
         table = table.replace_schema_metadata({"decile": json.dumps(origin, sort_keys=True)})
         pq.write_table(table, sink, compression="zstd")
         data = bytes(sink.getvalue())
-    origin["sha256"] = hashlib.sha256(data).hexdigest()
+    origin["sha256"] = hashlib.sha256(data).hexdigest()  # of the written file
     store = Store(str(out.parent))
     # The provenance first, so that every exported file has one.
     text = json.dumps(origin, indent=2, sort_keys=True)

@@ -18,8 +18,8 @@ from orchestrator import __version__
 from orchestrator.difficulty.estimates import fit_prior, rates
 from orchestrator.difficulty.remedies import few_signals_of, unread_answers
 from orchestrator.difficulty.table import difficulty
-from orchestrator.optional.exchange.columns import LAYOUTS, RATES_ONLY
-from orchestrator.optional.exchange.layouts import detect_layout, read_layout
+from orchestrator.optional.exchange.columns import RATES_ONLY
+from orchestrator.optional.exchange.layouts import BY_COLUMNS, detect_layout, read_layout
 from orchestrator.optional.exchange.placed_rows import Notes
 from orchestrator.optional.exchange.records import (
     CompletionRecord,
@@ -378,16 +378,16 @@ class Imported:
     def summary(self) -> dict[str, Any]:
         """Everything except the tables, as JSON values; also stored in the written file."""
         return {
-            "kind": self.kind,
-            "source": self.source,
-            "layout": self.layout,
-            "task": self.task,
-            "marker": self.marker,
-            "prompts": len(self.prompts),
-            "rows": self.table.num_rows,
+            "kind": self.kind,  # samples or rates
+            "source": self.source,  # the file, with its SHA-256
+            "layout": self.layout,  # the layout of the source
+            "task": self.task,  # the task
+            "marker": self.marker,  # the id of its marker
+            "prompts": len(self.prompts),  # number of prompts
+            "rows": self.table.num_rows,  # rows that were written
             "row_counts": replace(self.read, written=self.table.num_rows).to_dict(),
             "notes": list(self.notes),
-            "decile": __version__,
+            "decile": __version__,  # the version of Decile, as in the written file
         }
 
 
@@ -438,7 +438,7 @@ def import_probe(
     matcher = PromptMatcher(task, pool, notes)
     completions, rated = _usable(records, matcher, notes)
     if not completions and not rated:
-        columns = "; name the columns with --question and --answer" if name in LAYOUTS else ""
+        columns = "; name the columns with --question and --answer" if name in BY_COLUMNS else ""
         reasons = "; ".join(notes.lines())
         raise TaskError(f"{opened.file}: every row was dropped. {reasons}{columns}")
     samples: pa.Table | None = None

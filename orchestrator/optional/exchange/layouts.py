@@ -6,8 +6,9 @@ from typing import NamedTuple
 from orchestrator.optional.exchange.columns import (
     BIG_MATH_RATE,
     KNOWN_ANSWERS,
-    LAYOUTS,
     OUTPUTS,
+    TEXTS,
+    Columns,
     counts_in,
     rate_names,
     read_big_math,
@@ -27,7 +28,7 @@ from orchestrator.optional.exchange.readers import (
 from orchestrator.optional.exchange.records import Hints, Records
 from orchestrator.optional.exchange.source_files import SourceFile, located
 from tasks import TaskError
-from tasks.sources.roles import columns_in_role, spelling
+from tasks.sources.roles import ROLES, columns_in_role, spelling
 
 Reader = Callable[[Sequence[PlacedRow], Hints, Notes], Records]
 
@@ -35,12 +36,14 @@ Reader = Callable[[Sequence[PlacedRow], Hints, Notes], Records]
 class Input(NamedTuple):
     """A layout that `decile import` reads: its required columns, its tool, and its contents.
 
-    gives: completions, solve rates or prompts.
+    gives: completions, solve rates or prompts. columns: those of its texts, which a user may also
+    name; None if it has a reader of its own.
     """
 
     needs: str
     of: str
     gives: str
+    columns: Columns | None = None
 
 
 _CUT = "; one that the token limit cut counts as unparsed or wrong, as it is not recorded"
@@ -49,24 +52,36 @@ INPUTS: Mapping[str, Input] = {
         "question, answer, and completion, completions or responses",
         "any table with these columns",
         "completions",
+        Columns(("question",), ("answer",), TEXTS),
     ),
     "solve-rates": Input(
         "question or problem, answer, and a solve rate (or samples and successes)",
         "any table with these columns",
         "solve rates",
+        Columns(ROLES["question"].names, KNOWN_ANSWERS),
     ),
     "columns": Input(
         "a question and an answer under known names, or --question and --answer",
         "any other table",
         "completions, solve rates or prompts, depending on the named columns",
+        Columns(ROLES["question"].names, KNOWN_ANSWERS, TEXTS),
     ),
     "trl": Input(
         "prompt or messages, and an answer; with a model's completions: completion",
         "TRL (prompt-only, prompt-completion, messages), data sets of verifiers, open-instruct's "
         "difficulty map (at dd99f97)",
         "prompts; completions with `completion`; solve rates with `pass_count`",
+        # Prompt-only, prompt-completion and language modeling, as messages or as texts. The same
+        # columns are those of verifiers' data sets, with `info`.
+        Columns(("question", "prompt", "messages", "conversations"), KNOWN_ANSWERS, TEXTS),
     ),
-    "openrlhf": Input("input or context_messages, and label", "OpenRLHF", "prompts"),
+    "openrlhf": Input(
+        "input or context_messages, and label",
+        "OpenRLHF",
+        "prompts",
+        # --data.input_key is input by default, context_messages in its examples (at 3c3be62)
+        Columns(("input", "context_messages"), ("label", "answer")),
+    ),
     "big-math": Input(f"problem, answer, {BIG_MATH_RATE}", "Big-Math", "solve rates"),
     "skywork": Input(
         "prompt, reward_model, extra_info with model_difficulty",
@@ -88,7 +103,12 @@ INPUTS: Mapping[str, Input] = {
         "rllm eval",
         "completions if episodes were saved, else solve rates, which cannot be exported",
     ),
-    "rllm-data": Input("question, ground_truth", "data sets of rLLM", "prompts"),
+    "rllm-data": Input(
+        "question, ground_truth",
+        "data sets of rLLM",
+        "prompts",
+        Columns(("question",), ("ground_truth",)),  # transforms.py of rLLM (at 9beb6e0)
+    ),
     "verifiers": Input(
         "prompt, completion, reward (results.jsonl), or task with nodes or traces",
         "verifiers 0.1 (results.jsonl) and 0.4 (traces.jsonl), prime-rl's rollouts (at 559b447)",
@@ -110,6 +130,7 @@ INPUTS: Mapping[str, Input] = {
         "completions",
     ),
 }
+BY_COLUMNS = {name for name, each in INPUTS.items() if each.columns}
 ALIASES = {"dapo": "verl", "open-instruct": "trl"}
 GENERAL = {"skywork": "verl", "big-math": "solve-rates"}  # a layout, and its more general layout
 READERS: Mapping[str, Reader] = {
@@ -129,13 +150,13 @@ def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
     if name is not None and name not in INPUTS:
         raise TaskError(f"layout {layout!r} is unknown: write {', '.join((*INPUTS, *ALIASES))}")
     if hints.columns:  # the user names the columns
-        if source.layout or name not in (None, *LAYOUTS):
+        if source.layout or name not in (None, *BY_COLUMNS):
             options = ", ".join(f"--{option.replace('_', '-')}" for option in hints.columns)
             raise TaskError(
                 f"{source.file}: {options} cannot be used with the layout {source.layout or name}, "
                 "which has its own columns: leave the options out, or write --layout columns"
             )
-        fits = [fit for fit in _fitting(source, hints) if fit in LAYOUTS]
+        fits = [fit for fit in _fitting(source, hints) if fit in BY_COLUMNS]
         return name or (fits[0] if len(fits) == 1 else "columns")
     fits = _fitting(source, hints)
     if name is None and len(fits) == 1:
@@ -207,8 +228,8 @@ def read_layout(source: SourceFile, layout: str, hints: Hints, notes: Notes) -> 
             return read_rllm(source.rllm_run, source.file, notes)
         if layout == "nemo-gym":
             return read_nemo_gym(source.rows, source.file, notes)
-        if layout in LAYOUTS:
-            return read_columns(source.rows, layout, hints, notes)
+        if columns := INPUTS[layout].columns:
+            return read_columns(source.rows, columns, hints, notes)
         return READERS[layout](source.rows, hints, notes)
     except TaskError as error:
         raise located(source.file, error) from error

@@ -59,21 +59,21 @@ class Hints:
     """
 
     rate: str | None = None
-    samples: int | str | None = None
-    successes: str | None = None
     model: str | None = None
     question: str | None = None
     answer: str | None = None
     completions: str | None = None
     prompt_id: str | None = None
+    samples: int | str | None = None
+    successes: str | None = None
     letters: bool = False  # of the marker: choices in separate columns are asked
     unwrap: bool = False  # of the task: questions are taken out of chat templates
 
     @property
     def columns(self) -> dict[str, str]:
         """The named columns of texts, ids and counts, by their content."""
-        names = ("question", "answer", "completions", "prompt_id", "samples", "successes")
-        return {name: value for name in names if isinstance(value := getattr(self, name), str)}
+        named = {name: value for name, value in vars(self).items() if isinstance(value, str)}
+        return {name: value for name, value in named.items() if name not in ("rate", "model")}
 
 
 def source_question(

@@ -1,6 +1,7 @@
 """The order of an exported file, for trainers whose only curriculum is the order of rows."""
 
 import re
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,12 @@ from orchestrator.plugins.streams import generator
 from orchestrator.storage.errors import UserError
 from tasks.prompt_table import PromptTable
 
-ORDERS = ("easy", "hard", "random", "learnable")
+BY_RATE: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {  # what rises in the order
+    "easy": lambda rates: -rates,
+    "hard": lambda rates: rates,
+    "learnable": lambda rates: -rates * (1 - rates),
+}
+ORDERS = (*BY_RATE, "random")
 SPREADS = ("source", "tier", "band")
 DEVIATION = 0.1  # of pass rates around the moving mean: as of an estimate from 16 samples
 
@@ -59,9 +65,9 @@ class RowOrder(NamedTuple):
         rates = subset["pass_rate"].to_numpy(zero_copy_only=False).astype(float)
         rng = generator("order of an export", self.seed)
         places = np.arange(len(rates))
-        if self.name in ("easy", "hard", "learnable"):
-            keys = {"easy": -rates, "hard": rates, "learnable": -rates * (1 - rates)}
-            places = np.argsort(keys[self.name].round(12), kind="stable")  # nan comes last
+        if self.name in BY_RATE:
+            keys = BY_RATE[self.name](rates)
+            places = np.argsort(keys.round(12), kind="stable")  # nan comes last
         elif self.name == "random":
             places = rng.permutation(len(rates))
         elif self.name:

@@ -4,7 +4,7 @@ import re
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +17,11 @@ from orchestrator.config.claims import (
     BASE_SIDE,
     COSTS,
     OVER,
+    SIGNS,
     Claim,
     ClaimError,
     Part,
     Reading,
-    Sign,
     parse_claim,
     resolved_claim,
     side_text,
@@ -310,7 +310,7 @@ PARTS = st.sampled_from(["*", "5", "tier-1"])
 def claims(draw: st.DrawFn) -> Claim:
     level = draw(st.one_of(st.none(), SHARES))
     sizes = SIZES if level is None else SHARES
-    signs = [s for s in get_args(Sign) if level is not None or s not in ("<", "<=")]
+    signs = [s for s in SIGNS if level is not None or s not in ("<", "<=")]
     sign = draw(st.sampled_from(signs))
     a, b = ((), ()) if level is not None else (tuple(draw(SETTINGS)), tuple(draw(SETTINGS)))
     metrics = ["accuracy", "gain", "learnable", "pass@8"] if level is None else ["r2"]

@@ -98,7 +98,7 @@ def test_every_metric_of_a_cell_is_described(tmp_path: Path) -> None:
     points = read_view(store, cell, plan.pool(cell.baseline).prompts("test")).points
     names = {name for metrics in points.values() for name in metrics}
     names = {name for name in names if not name.startswith("ledger/")}
-    described = [*metric_names.PER_UPDATE, *metric_names.PER_CELL]
+    described = [*generate.metrics_by_update(), *generate.metrics_of_cell()]
     assert len(names) > 25
     assert [n for n in names if not any(re.fullmatch(pattern(d), n) for d in described)] == []
 
