@@ -557,7 +557,7 @@ def _probes(run: Run) -> list[ProbeSummary]:
             ProbeSummary(
                 probe_key=spec.key,
                 label=labels[probe_id(spec)],
-                model=spec.model.name,
+                model=spec.model.title,
                 dataset=spec.dataset.name,
                 split=spec.split,
                 prompts=len(prompts),

@@ -6,7 +6,7 @@ They run when the file is read. Checks of the prompts of a pool are in `planning
 import numpy as np
 
 from orchestrator.config.claims import resolved_claim
-from orchestrator.config.experiment import Experiment
+from orchestrator.config.experiment import GRID_AXES, Experiment
 from orchestrator.config.policy_entries import DifficultyEntry, PolicyEntry
 from orchestrator.config.problems import Problem, below
 from orchestrator.config.schema import Config
@@ -250,7 +250,7 @@ def _check_start(config: Config, experiment: Experiment) -> None:
             "experiment whose grid has no other axis"
         )
         raise Problem("several-starts", message, "start", "from")
-    for axis in ("model", "dataset", "policy", "seed"):
+    for axis in GRID_AXES:
         values = [start.policy] if axis == "policy" else getattr(grid, axis)
         for index, value in enumerate(values):
             if value not in (known := getattr(first.grid, axis)):

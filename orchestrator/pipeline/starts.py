@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.catalog import LoadedConfig
-from orchestrator.config.experiment import Start
+from orchestrator.config.experiment import GRID_AXES, Start
 from orchestrator.config.problems import Problem, below
 from orchestrator.config.wording import as_yaml
 from orchestrator.planning.cells import Cell
@@ -58,8 +58,8 @@ def starts_of(
 
 def _first_cell(plan: Plan, start: Start, model: str, dataset: str, seed: int) -> Cell:
     """The cell of the experiment `start.from` whose adapter a cell starts from."""
-    wanted = {"model": model, "dataset": dataset, "policy": start.policy, "seed": seed}
-    return next(cell for cell in plan.cells if wanted.items() <= cell.axes.items())
+    axes = dict(zip(GRID_AXES, (model, dataset, start.policy, seed), strict=True))
+    return next(cell for cell in plan.cells if axes.items() <= cell.axes.items())
 
 
 def _cell_adapter(store: Store, cell: Cell, start: Start) -> Path:
@@ -89,7 +89,7 @@ def _cell_adapter(store: Store, cell: Cell, start: Start) -> Path:
                 "start",
                 "from",
             )
-    return store.local_path("cells", cell.cell_id, FINAL_ADAPTER)
+    return store.local_path(folder.place, FINAL_ADAPTER)
 
 
 def _check_lora(folder: Path, lora: Mapping[str, Any]) -> None:

@@ -182,7 +182,7 @@ class PoolAnalysis:
         ]
         values: dict[str, Any] = json_value(
             {
-                "model": self.spec.model.name,
+                "model": self.spec.model.title,
                 "dataset": self.spec.dataset.name,
                 "prompts": self.table.num_rows,
                 "samples_per_prompt": self.samples,

@@ -221,7 +221,7 @@ def _kl_only(tallies: Mapping[int, Tally], updates: int) -> int:
 
 CARD = """# {name}
 
-A LoRA adapter for `{base}`, trained with GRPO on {prompts} of `{dataset}` that the policy
+A LoRA adapter for `{base}`, trained{start} with GRPO on {prompts} of `{dataset}` that the policy
 `{policy}` {selected} (training seed {seed}, {updates}).
 
 | | |
@@ -265,6 +265,7 @@ def model_card(cell: Cell, result: Result) -> str:
     return CARD.format(
         name=cell.name,
         base=f"{model.location} @ {model.revision}" if on_hub else model.name,
+        start=f" from {model.start}" if model.start else "",
         load=f'"{model.location}"' + (f', revision="{model.revision}"' if on_hub else ""),
         dataset=cell.probe.dataset.name,
         policy=cell.policy,
