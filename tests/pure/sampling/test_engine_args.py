@@ -12,7 +12,7 @@ import yaml
 from factories import small_plan
 from remedies import place, refused
 
-from orchestrator.cli.plan_summary import _engine_notes
+from orchestrator.cli.plan_notes import _engine_notes
 from orchestrator.config import library_settings
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan
