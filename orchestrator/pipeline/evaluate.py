@@ -102,8 +102,9 @@ def _baseline(plan: Plan, model: str | None, dataset: str | None) -> ProbeSpec:
     names = {"model": model, "dataset": dataset}
     known: dict[tuple[str, str], list[ProbeSpec]] = {}
     for spec in {id(cell.baseline): cell.baseline for cell in plan.cells}.values():
-        if model in (None, spec.model.name) and dataset in (None, spec.dataset.name):
-            known.setdefault((spec.model.name, spec.dataset.name), []).append(spec)
+        names_of_model = (None, spec.model.name, spec.model.title)
+        if model in names_of_model and dataset in (None, spec.dataset.name):
+            known.setdefault((spec.model.title, spec.dataset.name), []).append(spec)
     if not known:
         given = " and ".join(f"{k} {shortened(v)}" for k, v in names.items() if v is not None)
         grid = plan.experiment.grid

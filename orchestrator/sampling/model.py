@@ -6,13 +6,15 @@ Files of a model never run code.
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tasks import TaskError
 from tasks.sources.hub import Repository, downloaded_folder
 from tasks.sources.user_files import MAX_SETTINGS, open_file, read_bytes
+
+ADAPTED = "+adapter:"  # in an identity, before the hash of the adapter
 
 
 def check_hub_id(hub_id: str) -> None:
@@ -53,6 +55,12 @@ class ModelSource:
     adapter: str = ""
     adapter_label: str = ""
     start: str = ""
+
+    @property
+    def base(self) -> "ModelSource":
+        """The model without an adapter."""
+        identity = self.identity.partition(ADAPTED)[0]
+        return replace(self, identity=identity, adapter="", adapter_label="", start="")
 
     @property
     def title(self) -> str:

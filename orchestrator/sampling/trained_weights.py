@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.sampling.model import ModelSource, local_folder
+from orchestrator.sampling.model import ADAPTED, ModelSource, local_folder
 from orchestrator.storage.errors import UserError, one_line, shortened
 from orchestrator.storage.identity import content_hashes, folder_identity
 from orchestrator.storage.proof import canonical_hash
@@ -58,8 +58,8 @@ def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
             _check_layers(folder, adapted, model.name, base)
             _check_targets(folder, adapted, settings, base)
     content = canonical_hash(content_hashes([folder / ADAPTER_CONFIG, weights]))
-    identity = f"{model.identity}+adapter:{content}"
-    return replace(model, identity=identity, adapter=str(folder.resolve()))
+    identity = f"{model.base.identity}{ADAPTED}{content}"
+    return replace(model.base, identity=identity, adapter=str(folder.resolve()))
 
 
 def _check_config(folder: Path, adapted: Mapping[str, Shape], settings: Mapping[str, Any]) -> None:
@@ -191,7 +191,8 @@ def with_checkpoint(model: ModelSource, folder: Path) -> ModelSource:
                 "write the model that it was trained from, or declare it under models with path"
             )
     linked = _linked(folder, base_folder)
-    return replace(model, location=str(linked), identity=folder_identity(linked), revision=None)
+    identity = folder_identity(linked)
+    return replace(model.base, location=str(linked), identity=identity, revision=None)
 
 
 def _linked(checkpoint: Path, base: Path) -> Path:

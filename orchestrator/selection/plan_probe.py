@@ -51,7 +51,7 @@ def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = Non
             f"{k} {shortened(v)}" for k, v in (("model", model), ("dataset", dataset)) if v
         )
         raise UserError(f"{plan.name}: no training probe has {given}: choose one of {names}")
-    if len({(spec.model.name, spec.dataset.variant_key) for spec in matching}) == 1:
+    if len({(spec.model.title, spec.dataset.variant_key) for spec in matching}) == 1:
         advice = "they differ in other axes: write an experiment with one value of these"
     else:
         advice = "choose a model and a dataset"
