@@ -41,11 +41,6 @@ class Prior(NamedTuple):
         return float(self.weights @ GRID)
 
     @property
-    def icc(self) -> float:
-        """Share of one sample's variance that lies between prompts."""
-        return float(self.weights @ (GRID - self.mean) ** 2) / (self.mean * (1 - self.mean))
-
-    @property
     def ends(self) -> tuple[float, float]:
         """The shares of prompts with a pass rate below 1 % and above 99 %."""
         return float(self.weights[GRID < 0.01].sum()), float(self.weights[GRID > 0.99].sum())
@@ -141,12 +136,21 @@ def fit_p(successes: np.ndarray, n: np.ndarray) -> float:
     return float((np.count_nonzero(ratios[1] >= ratios[0] - 1e-9) + 1) / (SIMULATED + 1))
 
 
-def reliability(prior: Prior, samples: int) -> float:
-    """Correlation of the pass rates of two probes of K samples (Spearman-Brown on the ICC).
+def reliability(successes: np.ndarray, n: np.ndarray, samples: int) -> float:
+    """Correlation of the pass rates of two complete probes of K samples; nan if it is unknown.
 
-    It describes the whole pool: the tail that a policy selects may be far less reliable.
+    By moments: the variance between prompts is that of their rates, less what samples of one prompt
+    vary. A fitted prior would overestimate it where few prompts are ever solved
+    (docs/notes/probe-estimates.md). It describes the whole pool: the tail that a policy selects may
+    be far less reliable.
     """
-    return samples * prior.icc / (1 + (samples - 1) * prior.icc)
+    s, total = successes[n > 1].astype(float), n[n > 1].astype(float)
+    if len(s) < 2:
+        return nan
+    of_sample = s * (total - s) / (total * (total - 1))  # unbiased for p (1 − p)
+    between = max(0.0, float(np.var(s / total, ddof=1) - np.mean(of_sample / total)))
+    whole = between + float(np.mean(of_sample)) / samples
+    return between / whole if whole else nan
 
 
 def rates(

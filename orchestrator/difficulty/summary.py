@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 import pyarrow as pa
@@ -118,7 +119,8 @@ def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
     histogram = outcome_histogram(table, k)
     prompts = histogram.sum(axis=1)
     by_outcome = histogram.sum(axis=0)
-    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
+    successes, scorable = counts(table, "successes"), counts(table, "scorable")
+    prior, reliable = fit_prior(successes, scorable), reliability(successes, scorable, k)
     below, above = prior.ends
     unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
     note = f" ({prior.note})" if prior.note else ""
@@ -134,8 +136,8 @@ def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
         f"{unknown}",
         f"outcomes: {shares_text(dict(zip(OUTCOMES, by_outcome, strict=True)))}",
         f"pass rates: below 1 % for about {100 * below:.0f} % of the prompts, above 99 % for "
-        f"{100 * above:.0f} %; reliability {reliability(prior, k):.2f} at "
-        f"{counted(k, 'sample')}{note}",
+        f"{100 * above:.0f} %{note}; reliability "
+        f"{'unknown' if isnan(reliable) else f'{reliable:.2f}'} at {counted(k, 'sample')}",
         *([] if agreed is None else [f"agreement: {agreed:.2f} on average"]),
         f"subset of policy {s.policy}: {counted(s.size, 'prompt')}{ties}",
         f"  failures: {shares_text({name: s.outcomes[name] for name in FAILURES})}",

@@ -11,6 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 
 from orchestrator.config.experiment import axes_text
 from orchestrator.difficulty.disputed import DisputedGold, DisputedGolds
-from orchestrator.difficulty.estimates import fit_prior, reliability
+from orchestrator.difficulty.estimates import reliability
 from orchestrator.difficulty.outcomes import band_of, outcome_counts
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.proportions import counts
@@ -245,7 +246,8 @@ def analyse_pool(
     disputed = tables.disputed(spec, group_size)
     turns = _turns(folder, table) if pool.task.environment is not None else {}
     pairs = _chosen_examples(outcomes, table, answers, disputed.candidates, by_band=bool(turns))
-    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
+    solved, scorable = counts(table, "successes"), counts(table, "scorable")
+    reliable = reliability(solved, scorable, spec.settings.samples)
     return PoolAnalysis(
         title=plan.pool_title(spec),
         spec=spec,
@@ -253,7 +255,7 @@ def analyse_pool(
         drawn=outcomes.drawn,
         stops_early=targets_of(plan, spec) is not None,
         group_size=group_size,
-        reliability=None if prior.note else reliability(prior, spec.settings.samples),
+        reliability=None if isnan(reliable) else reliable,
         policies=tuple(_policies(plan, store, spec, tables if complete else None, table_file)),
         disputed=disputed,
         unsolved=_rows(table, some="scorable", none=("successes",)),

@@ -291,9 +291,10 @@ def test_the_lines_of_a_summary_state_its_numbers() -> None:
     histogram, outcomes, rates, subset, failures, overlap, live = summary_lines(table, 2, summary)
     assert histogram.endswith(", 0 to 2: 3 2 2")
     assert outcomes == "outcomes: 42.9 % correct, 57.1 % wrong"
-    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
+    solved, scorable = counts(table, "successes"), counts(table, "scorable")
+    prior = fit_prior(solved, scorable)
     below, above = (f"{100 * end:.0f} %" for end in prior.ends)
-    value = f"reliability {reliability(prior, 2):.2f} at 2 samples"
+    value = f"reliability {reliability(solved, scorable, 2):.2f} at 2 samples"
     assert re.search(f"1 % .* {below} .* 99 % .* {above}; {value}$", rates)
     assert re.match("subset of policy hard: 10 prompts; all .* 30 ", subset)
     assert failures == "  failures: 25.0 % wrong, 75.0 % truncated"

@@ -64,6 +64,12 @@ def beta_prior(alpha: float, beta: float) -> Prior:
     return Prior(np.diff(betainc(alpha, beta, edges)))
 
 
+def icc(prior: Prior) -> float:
+    """Share of one sample's variance that lies between prompts."""
+    variance = prior.weights @ (GRID - prior.mean) ** 2
+    return float(variance / (prior.mean * (1 - prior.mean)))
+
+
 def probe(p: np.ndarray, samples: int, rng: np.random.Generator, **options: str) -> pa.Table:
     """A difficulty table of prompts with these pass rates; failures are of every kind."""
     right = rng.random((len(p), samples)) < p[:, None]
@@ -106,7 +112,7 @@ def test_the_prior_is_recovered_from_a_million_prompts() -> None:
     p, rng = pool(1_000_000, 0)
     prior = fit_prior(rng.binomial(10, p), np.full(len(p), 10))
     expected = beta_prior(*GSM8K)
-    assert (prior.mean, prior.icc) == pytest.approx((expected.mean, expected.icc), rel=0.01)
+    assert (prior.mean, icc(prior)) == pytest.approx((expected.mean, icc(expected)), rel=0.01)
     between = np.cumsum(prior.weights - expected.weights)[(GRID > 0.02) & (GRID < 0.98)]
     assert np.abs(between).max() < 0.05
 
@@ -114,7 +120,7 @@ def test_the_prior_is_recovered_from_a_million_prompts() -> None:
 def test_the_public_histogram_gives_the_published_share_between_prompts() -> None:
     counts = [599, 162, 123, 83, 92, 90, 86, 88, 95, 146, 764]
     s, n = np.repeat(np.arange(11), counts), np.full(sum(counts), 10)
-    assert fit_prior(s, n).icc == pytest.approx(0.69, abs=0.01)
+    assert icc(fit_prior(s, n)) == pytest.approx(0.69, abs=0.01)
     assert fit_p(s, n) > 0.05
 
 
@@ -215,7 +221,7 @@ def test_more_different_counts_than_are_fitted_at_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(estimates, "MOST_FITTED", 300)
     monkeypatch.setattr(estimates, "BLOCK", 64)
     part = fit_prior(s, n)
-    assert (part.mean, part.icc) == pytest.approx((whole.mean, whole.icc), abs=0.05)
+    assert (part.mean, icc(part)) == pytest.approx((whole.mean, icc(whole)), abs=0.05)
     for name, values in rates(s, n, beta_prior(0.6, 1.3), 8).items():
         assert values.to_numpy() == pytest.approx(rated[name].to_numpy(), abs=1e-12)
 
@@ -224,12 +230,40 @@ def test_more_different_counts_than_are_fitted_at_once(monkeypatch: pytest.Monke
 
 
 def test_reliability_is_the_correlation_of_two_probes() -> None:
-    prior = beta_prior(*GSM8K)
-    assert reliability(prior, 5) == pytest.approx(0.917, abs=0.002)
-    assert reliability(prior, 1) == pytest.approx(prior.icc)
     p, rng = pool(100_000, 0)
-    correlation = np.corrcoef(rng.binomial(10, p), rng.binomial(10, p))[0, 1]
-    assert reliability(prior, 10) == pytest.approx(correlation, abs=0.01)
+    for samples in (2, 10):
+        n = np.full(len(p), samples)
+        correlation = np.corrcoef(rng.binomial(n, p), rng.binomial(n, p))[0, 1]
+        assert reliability(rng.binomial(n, p), n, samples) == pytest.approx(correlation, abs=0.01)
+        # From probes with fewer samples, of which some cannot be scored.
+        fewer = rng.integers(1, 4, len(p))
+        assert reliability(rng.binomial(fewer, p), fewer, samples) == pytest.approx(
+            correlation, abs=0.01
+        )
+
+
+def test_equally_hard_prompts_have_no_reliable_ranking() -> None:
+    rng = np.random.default_rng(0)
+    n = np.full(360, 8)
+    drawn = [reliability(rng.binomial(n, 0.02), n, 8) for _ in range(50)]
+    assert np.mean(drawn) < 0.05 and min(drawn) == 0
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "value"),
+    [
+        ([0, 1, 1], [1, 1, 1], np.nan),  # one sample per prompt
+        ([0, 0], [4, 4], np.nan),
+        ([4, 4], [4, 4], np.nan),
+        ([2], [4], np.nan),
+        ([], [], np.nan),
+        ([0, 4, 0], [4, 4, 0], 1),
+        ([2, 2, 2], [4, 4, 4], 0),
+    ],
+)
+def test_reliability_of_extreme_probes(successes: list[int], n: list[int], value: float) -> None:
+    drawn = reliability(np.array(successes, int), np.array(n, int), 4)
+    assert drawn == pytest.approx(value, nan_ok=True)
 
 
 # A second probe
@@ -391,7 +425,7 @@ def test_the_prior_of_any_pool_is_a_distribution_and_ignores_the_order(
 ) -> None:
     prior = fit_prior(*arrays(rows))
     assert (prior.weights >= 0).all() and prior.weights.sum() == pytest.approx(1)
-    assert 0 < prior.mean < 1 and 0 < prior.icc < 1
+    assert 0 < prior.mean < 1 and 0 < icc(prior) < 1
     for other in (rows[::-1], [*rows, (0, 0)]):
         again = fit_prior(*arrays(other))
         assert (again.weights == prior.weights).all() and again.note == prior.note
