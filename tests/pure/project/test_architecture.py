@@ -110,7 +110,7 @@ LEAVES = {
     "decile.compare": (["decile.comparison"], 6_750),
     "decile.diagnose": (["decile.diagnosis"], 6_450),
     "decile.replay": (["decile.recordings"], 9_950),
-    "a subset of a difficulty table": (["orchestrator.selection.from_file", "policies"], 6_550),
+    "a subset of a difficulty table": (["orchestrator.selection.from_file", "policies"], 6_600),
     "marks": (below("tasks.marking"), 4_000),
 }
 
