@@ -30,7 +30,10 @@ PERMUTATIONS = 999  # none of which has such a step: ALPHA
 MOST_PERMUTED = 20_000  # groups
 PLACES = 100  # updates, at most, at which a lasting fall is looked for
 SIDE_UPDATES, SIDE_GROUPS = 3, 32  # at least on each side of a fall
-BACK = 0.65  # share of the level at first visits, from which on a fall leads back to it
+# Shares of the level at first visits, from which on a fall leads back to it: if later visits rise
+# again, and if there are none.
+BACK, BACK_AT_END = 0.65, 0.85
+LEARNS = -1.0  # score of the later visits, at most
 FALL = 1.5  # factor by which the odds of quality fall at least; learning fluctuates by less
 LEAST = 1e-12  # below which differences are 0 apart from rounding
 
@@ -75,7 +78,7 @@ def pairs_needed(looks: int) -> int:
 class Step(NamedTuple):
     """A sudden fall: visits from an update on, and the last ones of the same prompts before.
 
-    back: whether it leads back to the level at the first visits.
+    back: whether it leads back to the level at the first visits, from which the run learns again.
     """
 
     update: int
@@ -199,10 +202,14 @@ class Visits:
             total, count = self._since_last_visit(noise[order], width)
             if (total / np.sqrt(np.maximum(1, count))).max() >= scores[at]:
                 return None
-        start = self.first[self.prompt[inside]]
-        first, last = self.values[start], self.values[start + self.count[self.prompt[inside]] - 1]
-        is_start = after - self.span[0] >= BACK * (float(first.mean()) - self.span[0])
-        back = bool(is_start and last.mean() >= after)  # a slow fall continues
+        visit, low = np.flatnonzero(inside), self.span[0]
+        first = self.first[self.prompt[visit]]
+        last = first + self.count[self.prompt[visit]] - 1
+        fallen = (after - low) / max(LEAST, float(self.values[first].mean()) - low)
+        later = last > visit
+        again = _paired(0, self.values[visit[later]], self.values[last[later]])
+        learns = again.score <= LEARNS
+        back = fallen >= BACK and learns if later.any() else fallen >= BACK_AT_END
         return Step(int(self.updates[at]), after + float(means[at]), after, back)
 
     @cached_property
