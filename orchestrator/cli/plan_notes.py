@@ -26,7 +26,7 @@ def plan_notes(run: Run, site: Site) -> list[str]:
     plan = run.plan
     return [
         *plan.source.warnings(plan.name),
-        *_start_notes(plan),
+        *plan.start_notes,
         *_engine_notes(plan),
         *_sample_notes(plan),
         *(f"warning: {change}" for change in pool_changes(plan, run.store)),
@@ -42,16 +42,6 @@ def plan_notes(run: Run, site: Site) -> list[str]:
             if note not in plan.pools[pool.dataset.name].notes
         ),
     ]
-
-
-def _start_notes(plan: Plan) -> list[str]:
-    """What cells start from in place of the base model."""
-    notes = []
-    for _, variant in plan.experiment.variants:
-        if start := variant.start:
-            of = start.adapter or f"the adapters of {start.from_}, policy {start.policy}"
-            notes.append(f"cells start from {of}, not from the base model")
-    return list(dict.fromkeys(notes))
 
 
 def _engine_notes(plan: Plan) -> list[str]:

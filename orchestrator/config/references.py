@@ -231,6 +231,13 @@ def _check_start(config: Config, experiment: Experiment) -> None:
         if settings.engine == "server":
             message = "engine server draws with weights of its own: write another, or no start"
             raise Problem("start-on-server", message, block, "engine")
+    for index, name in enumerate(experiment.grid.model):
+        if config.models[name].recorded:
+            message = f"model {name} is recorded, so no adapter belongs to it: leave start out"
+            raise Problem("recorded-start", message, "grid", "model", index)
+    if experiment.grpo.get("deepspeed"):
+        message = "DeepSpeed needs an adapter that TRL makes: leave deepspeed out, or start"
+        raise Problem("start-with-deepspeed", message, "grpo", "deepspeed")
     if start.adapter:
         return
     if start.from_ not in config.experiments:

@@ -119,7 +119,8 @@ def measured_speeds(run: Run, models: Mapping[str, ModelSource]) -> dict[str, Sp
                 finished.append((cell, result))
     speeds = {}
     for name, model in models.items():
-        own = [r for cell, r in finished if cell.probe.model.identity == model.identity]
+        base = model.base.identity
+        own = [r for cell, r in finished if cell.probe.model.base.identity == base]
         like = [
             r for cell, r in finished if _precise_shape(cell.probe.model) == _precise_shape(model)
         ]

@@ -29,6 +29,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.item_comparison import Arm, ArmRun, Rated
 from orchestrator.sampling.engine_args import unsupported_lora
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.trained_weights import (
     adapter_settings,
     unused_settings,
@@ -68,7 +69,7 @@ def plan_evaluation(
     """
     if adapter and checkpoint:
         raise UserError("both an adapter and a checkpoint are given: write one of them")
-    baseline = _baseline(plan, model, dataset)
+    baseline = _baseline(plan, model, dataset, replaced=bool(adapter or checkpoint))
     source = baseline.model
     pool = plan.pool(baseline)
     if not pool.test:
@@ -91,17 +92,26 @@ def plan_evaluation(
         source = with_checkpoint(source, weights)
     else:
         return ModelEvaluation(baseline)
-    # Not model_copy, which would copy the key.
-    fields = {name: getattr(baseline, name) for name in ProbeSpec.model_fields}
-    spec = ProbeSpec(**(fields | {"model": source}))
+    spec = _of_model(baseline, source)
     return ModelEvaluation(spec, weights, tuple(unused_settings(baseline.model, weights)))
 
 
-def _baseline(plan: Plan, model: str | None, dataset: str | None) -> ProbeSpec:
-    """The base model's evaluation that cells of this model and data set share. UserError."""
+def _of_model(spec: ProbeSpec, model: ModelSource) -> ProbeSpec:
+    # Not model_copy, which would copy the key.
+    return ProbeSpec(
+        **{name: getattr(spec, name) for name in ProbeSpec.model_fields} | {"model": model}
+    )
+
+
+def _baseline(plan: Plan, model: str | None, dataset: str | None, *, replaced: bool) -> ProbeSpec:
+    """The evaluation before training that cells of this model and data set share. UserError.
+
+    replaced: other weights are evaluated, so that what cells start from does not matter.
+    """
     names = {"model": model, "dataset": dataset}
     known: dict[tuple[str, str], list[ProbeSpec]] = {}
     for spec in {id(cell.baseline): cell.baseline for cell in plan.cells}.values():
+        spec = _of_model(spec, spec.model.base) if replaced else spec
         names_of_model = (None, spec.model.name, spec.model.title)
         if model in names_of_model and dataset in (None, spec.dataset.name):
             known.setdefault((spec.model.title, spec.dataset.name), []).append(spec)
@@ -156,7 +166,7 @@ def evaluate_model(
     about = {
         "model": spec.model.name,
         "dataset": spec.dataset.name,
-        "weights": str(evaluation.weights or ""),
+        "weights": str(evaluation.weights or spec.model.adapter),
         "identity": spec.model.identity,
         "samples": spec.key,
     }
@@ -205,7 +215,7 @@ class EvaluatedModel:
             "model": spec.model.name,  # its name
             "dataset": spec.dataset.name,  # its name
             # the adapter or checkpoint; null for the base model
-            "weights": str(self.evaluation.weights or "") or None,
+            "weights": str(self.evaluation.weights or spec.model.adapter) or None,
             "identity": spec.model.identity,  # what identifies these weights
             "questions": len(set(self.table["prompt_id"].to_pylist())),  # number of test questions
             "samples": spec.settings.samples,  # completions per question

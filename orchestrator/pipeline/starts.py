@@ -7,17 +7,28 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.catalog import LoadedConfig
-from orchestrator.config.experiment import GRID_AXES, Start
+from orchestrator.config.experiment import GRID_AXES, Experiment, Start
 from orchestrator.config.problems import Problem, below
 from orchestrator.config.wording import as_yaml
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.expand import Starts
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.resolve import model_source
-from orchestrator.sampling.trained_weights import adapter_settings, with_adapter
+from orchestrator.sampling.engine_args import largest_rank, unsupported_lora
+from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.trained_weights import adapter_rank, adapter_settings, with_adapter
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import FINAL_ADAPTER, CellFolder, CellState
+
+# Fields of adapter_config.json that say nothing about its function, or have a true default.
+UNSET = (
+    *("peft_type", "task_type", "base_model_name_or_path", "inference_mode", "revision"),
+    *("peft_version", "auto_mapping", "megatron_core", "qalora_group_size"),
+    *("bias", "init_lora_weights"),
+)
+# Values of init_lora_weights with which PEFT also changes the base model's weights.
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
 def starts_of(
@@ -26,34 +37,40 @@ def starts_of(
     """The model with the adapter that each cell starts from; empty without `start`.
 
     plan_of: the plan of another experiment of the file, with its stored cells. Raises UserError at
-    the line of an adapter that is missing, or has other LoRA settings than the experiment.
+    the line of an adapter that is missing, or that cannot be trained further with these settings.
     """
-    starts: dict[tuple[Start, str, str, int], Any] = {}
+    starts: dict[tuple[Start, str, str, int], ModelSource] = {}
     plans: dict[str, Plan] = {}
+    adapters: dict[tuple[str, str], ModelSource] = {}  # by model and folder
     for axes, variant in source.experiment(name).variants:
         start, grid = variant.start, variant.grid
         if start is None:
             continue
         if start.from_ and start.from_ not in plans:
             plans[start.from_] = plan_of(start.from_)
-        with source.located(), below("experiments", name, axes=axes):
-            for model_name in grid.model:
-                model = model_source(source.config, model_name)
-                lora = variant.full_lora(model.target_modules)
-                for dataset, seed in product(grid.dataset, grid.seed):
-                    if start.from_:
-                        cell = _first_cell(plans[start.from_], start, model_name, dataset, seed)
-                        folder = _cell_adapter(store, cell, start)
-                        title = f"{start.from_}/{start.policy}/s{seed}"
-                    else:
-                        folder, title = Path(start.adapter).expanduser(), start.adapter
-                    try:
-                        adapted = with_adapter(model, folder)
-                    except UserError as error:
-                        raise Problem("invalid-start", str(error), "start") from error
-                    _check_lora(folder, lora)
-                    starts[start, model_name, dataset, seed] = replace(adapted, start=title)
+        for model, dataset, seed in product(grid.model, grid.dataset, grid.seed):
+            with source.located():
+                base = model_source(source.config, model)
+            with source.located(), below("experiments", name, axes=axes):
+                folder, title = Path(start.adapter).expanduser(), start.adapter
+                if start.from_:
+                    cell = _first_cell(plans[start.from_], start, model, dataset, seed)
+                    folder = _cell_adapter(store, cell, start)
+                    title = f"{start.from_}/{start.policy}/s{seed}"
+                if (model, str(folder)) not in adapters:
+                    adapters[model, str(folder)] = _adapted(base, folder)
+                    _check_lora(folder, variant.full_lora(base.target_modules))
+                    _check_uses(folder, variant)
+                adapted = adapters[model, str(folder)]
+            starts[start, model, dataset, seed] = replace(adapted, start=title)
     return starts
+
+
+def _adapted(model: ModelSource, folder: Path) -> ModelSource:
+    try:
+        return with_adapter(model, folder)
+    except UserError as error:
+        raise Problem("invalid-start", str(error), "start") from error
 
 
 def _first_cell(plan: Plan, start: Start, model: str, dataset: str, seed: int) -> Cell:
@@ -95,17 +112,17 @@ def _cell_adapter(store: Store, cell: Cell, start: Start) -> Path:
 def _check_lora(folder: Path, lora: Mapping[str, Any]) -> None:
     """Raise Problem unless the adapter has the LoRA settings of the experiment.
 
-    Training continues with the adapter's own. Names of target modules are compared if both list
-    them; otherwise `all-linear` or an expression stands for them.
+    Training continues with the adapter's own settings. Names of target modules are compared if both
+    list them; otherwise `all-linear` or an expression stands for them.
     """
     own = adapter_settings(folder)
-    for name, value in lora.items():
+    given = {name: value for name, value in own.items() if value and name not in UNSET}
+    for name, value in {**dict.fromkeys(given), **lora}.items():
         stored = own.get(name)
-        if name == "target_modules":
-            if not (isinstance(value, list) and isinstance(stored, list)):
-                continue
-            value, stored = sorted(value), sorted(stored)
-        if stored != value:
+        if name == "target_modules" and not (isinstance(value, list) and isinstance(stored, list)):
+            continue
+        both = [sorted(map(str, v)) if isinstance(v, list) else v for v in (value, stored)]
+        if both[0] != both[1]:
             raise Problem(
                 "start-with-other-lora",
                 f"{name} is {as_yaml(value)}, but the adapter in {folder} has {as_yaml(stored)}, "
@@ -113,3 +130,27 @@ def _check_lora(folder: Path, lora: Mapping[str, Any]) -> None:
                 "lora",
                 name,
             )
+
+
+def _check_uses(folder: Path, experiment: Experiment) -> None:
+    """Raise Problem if TRL or an engine would use the adapter differently."""
+    own = adapter_settings(folder)
+    initial = str(own.get("init_lora_weights"))
+    if initial.startswith(CHANGES_BASE):
+        message = (
+            f"an adapter with init_lora_weights: {initial} changes the weights of the base model"
+        )
+        raise Problem("start-changes-base", f"{message}: write a start without", "start")
+    if own.get("bias", "none") != "none" and experiment.full_grpo()["beta"]:
+        message = (
+            f"TRL has no reference model for an adapter with bias: {own['bias']}: write beta: 0"
+        )
+        raise Problem("start-with-bias", message, "grpo", "beta")
+    for block, settings in experiment.sampled.items():
+        engine = settings.engine or "transformers"
+        most, rank = largest_rank(engine), adapter_rank(folder)
+        setting = unsupported_lora(engine, own)
+        if setting or (most and rank > most):
+            what = setting or f"rank {rank}"
+            message = f"engine {engine} does not apply {what} of the adapter in {folder}: "
+            raise Problem("start-on-engine", f"{message}write transformers", block, "engine")

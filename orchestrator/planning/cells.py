@@ -386,13 +386,17 @@ class Cell(Spec):
 
     @property
     def ranked_by(self) -> str:
-        """What its prompts are ranked by: `pass rate of tiny`, or a file's name."""
+        """What its prompts are ranked by: `pass rate of tiny`, or a file's name.
+
+        The same for all seeds, so it does not name an adapter that its model starts from.
+        """
         ranking, probe = self.difficulty, self.probe
         if ranking and ranking.file:
             return ranking.title
         if ranking and ranking.probe:
             probe = ranking.probe
-        return self._ranked_by(probe.model.name)
+        started = " from its start" if probe.model.start else ""
+        return self._ranked_by(f"{probe.model.name}{started}")
 
     @property
     def difficulty_title(self) -> str:

@@ -229,6 +229,16 @@ class Plan:
                 )
         return lacking
 
+    @property
+    def start_notes(self) -> list[str]:
+        """Sentences on what cells start from in place of the base model."""
+        notes = []
+        for _, variant in self.experiment.variants:
+            if start := variant.start:
+                of = start.adapter or f"the adapters of {start.from_}, policy {start.policy}"
+                notes.append(f"cells start from {of}; what is said of the base model refers to it")
+        return list(dict.fromkeys(notes))
+
     def settings_of(self, cell: Cell) -> Experiment:
         """The experiment with the values that the axes of a cell have."""
         variants = self.experiment.variants

@@ -107,6 +107,7 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
     parts = [verdict_lines(family_verdict(family), width) for family in analysis.families]
     if looks := looks_text(analysis.looks):
         parts.append([f"{looks}."])
+    parts += [[f"{note}."] for note in analysis.plan.start_notes]
     if analysis.controls:
         parts.append(["controls", *indented(control_lines(analysis.controls), width)])
     if analysis.claims:

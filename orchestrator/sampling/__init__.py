@@ -11,7 +11,7 @@ from typing import Any, cast
 from orchestrator.plugins.registry import Registry
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, engine_errors
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.trained_weights import adapter_rank
+from orchestrator.sampling.trained_weights import adapter_rank, check_adapter
 
 ENGINES = {
     "transformers": "orchestrator.sampling.transformers:TransformersSampler",
@@ -61,6 +61,7 @@ def load_sampler(
     """
     sampler: Any = find_sampler(RECORDED if source.recorded else engine)
     if source.adapter:
+        check_adapter(source)
         lora_rank = adapter_rank(Path(source.adapter))
     if lora_rank and not sampler.adapts:
         raise ValueError(f"engine {engine!r} cannot swap adapters")

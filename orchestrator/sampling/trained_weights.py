@@ -62,6 +62,19 @@ def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
     return replace(model.base, identity=identity, adapter=str(folder.resolve()))
 
 
+def check_adapter(source: ModelSource) -> None:
+    """Raise ValueError if the files of a model's adapter are not those that its identity hashes."""
+    try:
+        identity = with_adapter(source, Path(source.adapter)).identity
+    except UserError as error:
+        raise ValueError(str(error)) from error
+    if identity != source.identity:
+        raise ValueError(
+            f"adapter {source.adapter} was changed since the command read it: write its files "
+            "back, or run the command again"
+        )
+
+
 def _check_config(folder: Path, adapted: Mapping[str, Shape], settings: Mapping[str, Any]) -> None:
     """Raise UserError unless the tensors have the layers and the ranks of the configuration."""
     _check_settings(folder, settings)

@@ -54,7 +54,7 @@ def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = Non
     if len({(spec.model.title, spec.dataset.variant_key) for spec in matching}) == 1:
         advice = "they differ in other axes: write an experiment with one value of these"
     else:
-        advice = "choose a model and a dataset"
+        advice = f"choose a model (such as {matching[0].model.title!r}) and a dataset"
     raise UserError(
         f"{plan.name} has {counted(len(matching), 'training probe')} ({names}): {advice}"
     )
@@ -182,7 +182,7 @@ class PlanProbe:
                 f"budget {budget} selects {counted(size, 'prompt')} from a pool of {total:,}: "
                 f"write a share up to 1.0 or a count up to {total}"
             )
-        seed = self.plan.experiment.grid.seed[0] if seed is None else seed
+        seed = first.seed if seed is None else seed  # a probe may be of one seed's cells
         ranking = self._ranking(difficulty, settings.difficulty_of(entry), rule, first.probe)
         choice = choice_of(rule, None)
         cell = first.changed(policy=policy, size=size, seed=seed, difficulty=ranking, **choice)

@@ -93,8 +93,9 @@ def cell_params(cell: Cell) -> dict[str, str]:
     not part of the id and may change, so they are tags.
     """
     model, dataset = cell.probe.model, cell.probe.dataset
+    start = {"start": model.start} if model.start else {}
     others = {
-        "model": {"revision": model.revision},
+        "model": {"revision": model.revision, **start},
         "task": dataset.options,
         "prompt": dataset.prompt,
         "data": cell.provenance,

@@ -158,8 +158,10 @@ def _by_engine(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def _base_model(cell: Cell) -> ModelSource:
-    """The model without the chat template settings of one dataset."""
-    return replace(cell.baseline.model, chat_template_kwargs={})
+    """The model without a start's adapter, which checkpoints replace, and without the chat template
+    settings of one dataset.
+    """
+    return replace(cell.baseline.model.base, chat_template_kwargs={})
 
 
 class CheckpointActor:

@@ -44,7 +44,8 @@ class TrainingSettings(NamedTuple):
 
 def settings_of(experiment: Experiment, models: Sequence[ModelSource]) -> list[TrainingSettings]:
     """The distinct settings of an experiment's cells, for each model that can be trained."""
-    trained = {canonical_hash([m.key(), m.target_modules]): m for m in models if not m.recorded}
+    bases = [model.base for model in models if not model.recorded]
+    trained = {canonical_hash([base.key(), base.target_modules]): base for base in bases}
     distinct: dict[str, TrainingSettings] = {}
     for identity, model in trained.items():
         for _, variant in experiment.variants:

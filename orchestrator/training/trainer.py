@@ -16,6 +16,7 @@ from trl import GRPOConfig
 from orchestrator.planning.cells import Cell
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.trained_weights import check_adapter
 from orchestrator.sampling.transformers import eos_ids
 from orchestrator.training.online import COPY, Chooser, TrainingRow
 from orchestrator.training.record import CellRecord
@@ -117,6 +118,7 @@ def build_trainer(
     rows = [training_row(task, p) | {COPY: n} for n in range(copies) for p in loaded]
     adapter = {"peft_config": LoraConfig(task_type="CAUSAL_LM", **cell.lora)}
     if start := cell.probe.model.adapter:
+        check_adapter(cell.probe.model)
         model, adapter = PeftModel.from_pretrained(model, start, is_trainable=True), {}
     trainer = LiveGroupsTrainer(
         recorder=record.groups if cell.mask_dead_groups else None,

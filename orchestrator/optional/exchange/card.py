@@ -111,7 +111,7 @@ def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
     if spec is not None:
         model, settings = spec.model, spec.settings
         revision = f", revision {model.revision}" if model.revision else ""
-        facts.append(f"model: {model.name} ({model.identity or model.location}{revision})")
+        facts.append(f"model: {model.title} ({model.identity or model.location}{revision})")
         sampling = spec.identity["sampling"]
         facts.append(f"samples: K = {counted(settings.samples, 'completion')} per prompt")
         facts.append(
@@ -146,7 +146,7 @@ def _command(probe: PlanProbe, cell: Cell, layout: str, name: str, order: RowOrd
         for option, value in cell.static_policy.options.items():
             arguments += ["--option", f"{option}={json.dumps(value)}"]
     arguments += ["--difficulty", cell.difficulty.option] if cell.difficulty else []
-    arguments += ["--model", probe.spec.model.name, "--dataset", probe.spec.dataset.variant_key]
+    arguments += ["--model", probe.spec.model.title, "--dataset", probe.spec.dataset.variant_key]
     arguments += ["--layout", layout, "--out", name, "--card"]
     arguments += ["--order", order.name] if order.name else []
     arguments += ["--spread", order.spread] if order.spread else []

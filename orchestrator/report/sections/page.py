@@ -96,10 +96,11 @@ def sweep_page(analysis: SweepAnalysis) -> Page:
     ]
     first = headline(analysis)
     finished = f"{len(rows)} of {counted(len(plan.cells), 'cell')} finished"
+    looks = looks_text(analysis.looks)
     return Page(
         plan.name,
         plan.experiment.about,
-        ". ".join(filter(None, [finished, analysis.dropped, looks_text(analysis.looks)])) + ".",
+        ". ".join(filter(None, [finished, *plan.start_notes, analysis.dropped, looks])) + ".",
         tuple(section for section in content if section.blocks),
         last_result=analysis.last_result,
         headline=first and f"{first}.",

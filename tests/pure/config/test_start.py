@@ -20,7 +20,8 @@ def experiment(**settings: Any) -> dict[str, Any]:
 def problem(folder: Path, start: Any, *, first: Any = None, **second: Any) -> str:
     """The code and the line's text of the error of an experiment with this start."""
     experiments = {"first": experiment(**first or {}), "second": experiment(start=start, **second)}
-    content = {"models": {"tiny": {"embedded": "tiny"}}, "experiments": experiments}
+    models = {"tiny": {"embedded": "tiny"}, "past": {"recorded": "completions.parquet"}}
+    content = {"models": models, "experiments": experiments}
     file = folder / "experiments.yaml"
     file.write_text(yaml.safe_dump(content))
     with pytest.raises(UserError) as error:
@@ -52,6 +53,16 @@ def problem(folder: Path, start: Any, *, first: Any = None, **second: Any) -> st
             {"adapter": "folder"},
             {"probe": {"engine": "server", "engine_args": {"base_url": "http://127.0.0.1:1/v1"}}},
             "start-on-server at engine: server",
+        ),
+        (
+            FIRST,
+            {"grpo": {"deepspeed": "zero.json"}},
+            "start-with-deepspeed at deepspeed: zero.json",
+        ),
+        (
+            {"adapter": "folder"},
+            {"grid": {"model": ["tiny", "past"]}},
+            "recorded-start at past",
         ),
     ],
 )
