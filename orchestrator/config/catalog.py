@@ -15,7 +15,7 @@ from orchestrator.config.problems import Problem
 from orchestrator.config.references import check_references
 from orchestrator.config.schema import Config
 from orchestrator.config.vllm_rollouts import vllm_warnings
-from orchestrator.config.wording import shown
+from orchestrator.config.wording import one_of, shown
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.addresses import scheme_of
@@ -63,8 +63,8 @@ class LoadedConfig:
     def experiment(self, name: str) -> Experiment:
         """The experiment of that name. Raises UserError, which lists the existing ones."""
         if name not in self.config.experiments:
-            known = ", ".join(self.config.experiments)
-            raise UserError(f"{self.file}: no experiment {name!r}: write -e with one of {known}")
+            known = one_of([*self.config.experiments], name)
+            raise UserError(f"{self.file}: no experiment {name!r}: write -e with {known}")
         return self.config.experiments[name]
 
     def only_experiment(self, name: str | None) -> str:

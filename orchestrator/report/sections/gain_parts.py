@@ -51,13 +51,19 @@ def gain_part_tables(families: Sequence[Family]) -> list[Table]:
 
 
 def gains_by_marking(families: Sequence[Family]) -> Table:
-    """How much of a gain under the strict marking the form of answers explains."""
+    """How much of a gain under the strict marking the form of answers explains.
+
+    A policy is left out if the strict marking accepts no answer, before or after training.
+    """
     body = []
     for family in families:
         for policy, rows in family.by_policy().items():
             readings = [_readings(row) for row in rows]
             known = [each for each in readings if each]
-            if len(known) < len(rows):
+            strictly = (
+                score for each in known for side in each["strict"] for score in side.values()
+            )
+            if len(known) < len(rows) or not any(strictly):
                 continue
             groups = rows[0].groups.get(OWN, {})
             changes = [
@@ -76,7 +82,7 @@ def gains_by_marking(families: Sequence[Family]) -> Table:
         "interval, of the same completions under both markings of the task. The lenient one also "
         "reads answers in other forms. Form: the gain under the strict marking minus that under "
         "the lenient one, which the model gained by writing answers as the strict marking "
-        "expects them.",
+        "expects them. Left out: policies without any answer that the strict marking accepts.",
     )
 
 

@@ -17,7 +17,7 @@ from orchestrator.report.claim_verdicts import claim_results
 from orchestrator.report.compare import families
 from orchestrator.report.gain_parts import gain_by_part, gain_part_table
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.sections.gain_parts import gain_part_tables
+from orchestrator.report.sections.gain_parts import gain_part_tables, gains_by_marking
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.stats.factors import (
     AnswerCounts,
@@ -182,6 +182,12 @@ def test_a_sweep_says_what_its_gains_consist_of(tmp_path: Path) -> None:
     # Under the strict marking of the factory, no wrong answer is parsed: both gains are equal.
     [marking] = [table for table in section.tables if table.title == "Gain by marking"]
     assert all(line[4].startswith("+0.0 ") for line in marking.body), marking.body
+    unread = tuple(
+        replace(row, other_reading=(dict.fromkeys(row.scores(0), 0.0),) * 2) for row in rows
+    )
+    [family] = analysis.families
+    assert gains_by_marking([family]).body
+    assert gains_by_marking([replace(family, rows=unread)]).body == []
 
 
 def test_claims_about_a_factor_are_judged_as_those_about_accuracy(tmp_path: Path) -> None:
