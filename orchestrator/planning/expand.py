@@ -101,7 +101,7 @@ def _cells(
         for seed, policy in product(grid.seed, grid.policy):
             model = models[model_name]
             if start is not None:
-                model = starts[start, model_name, dataset, seed]
+                model = _started(starts, start, model_name, dataset, seed)
             probe = specs.of(model, trained, "train", settings)
             ranked_by = difficulty_source(difficulties[policy], probe, trained, models, specs)
             cell = Cell(
@@ -133,6 +133,14 @@ def _cells(
             )
             cells.append(cell)
     return cells
+
+
+def _started(starts: Starts, start: Start, model: str, dataset: str, seed: int) -> ModelSource:
+    """The model with the adapter that a cell starts from. Raises Problem without a storage."""
+    if (start, model, dataset, seed) not in starts:
+        message = "the adapters that cells start from are in a storage: open the plan with one"
+        raise Problem("start-without-storage", message, "start")
+    return starts[start, model, dataset, seed]
 
 
 def _subset_size(policy: PolicyEntry, experiment: Experiment, total: int) -> int:

@@ -7,9 +7,20 @@ import pytest
 import yaml
 
 from orchestrator.config.catalog import load_config
+from orchestrator.planning.plan import make_plan
 from orchestrator.storage.errors import UserError
 
 FIRST = {"from": "first", "policy": "hard"}
+
+
+def test_a_plan_without_a_storage_is_refused(tmp_path: Path) -> None:
+    experiments = {"second": experiment(start={"adapter": "folder"})}
+    content = {"models": {"tiny": {"embedded": "tiny"}}, "experiments": experiments}
+    file = tmp_path / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content))
+    with pytest.raises(UserError) as error:
+        make_plan(load_config(file), "second")
+    assert error.value.code == "start-without-storage"
 
 
 def experiment(**settings: Any) -> dict[str, Any]:
