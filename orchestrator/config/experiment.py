@@ -48,7 +48,7 @@ from orchestrator.config.vllm_rollouts import vllm_problem
 from orchestrator.config.wording import shown
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.registry import suggest
-from orchestrator.sampling.engine_args import largest_rank, unsupported_lora
+from orchestrator.sampling.engine_args import changes_base, largest_rank, unsupported_lora
 from orchestrator.storage.errors import shortened
 from policies import PolicyError
 from tasks import TaskError
@@ -537,7 +537,9 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _engine_applies_adapters(self) -> Self:
         engine = self.evaluate.engine
-        if engine and (name := unsupported_lora(engine, self.lora)):
+        # The base model of one engine cannot change for each of several adapters.
+        swapped = "init_lora_weights" if changes_base(self.lora) else ""
+        if engine and (name := unsupported_lora(engine, self.lora) or swapped):
             raise Problem(
                 "engine-without-lora-setting",
                 f"engine {engine} of evaluate does not apply it to adapters: leave evaluate.engine "

@@ -14,7 +14,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.expand import Starts
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.resolve import model_source
-from orchestrator.sampling.engine_args import largest_rank, unsupported_lora
+from orchestrator.sampling.engine_args import changes_base, largest_rank, unsupported_lora
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.trained_weights import adapter_rank, adapter_settings, with_adapter
 from orchestrator.storage.errors import UserError
@@ -27,8 +27,6 @@ UNSET = (
     *("peft_version", "auto_mapping", "megatron_core", "qalora_group_size"),
     *("bias", "init_lora_weights"),
 )
-# Values of init_lora_weights with which PEFT also changes the base model's weights.
-CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
 def starts_of(
@@ -135,8 +133,8 @@ def _check_lora(folder: Path, lora: Mapping[str, Any]) -> None:
 def _check_uses(folder: Path, experiment: Experiment) -> None:
     """Raise Problem if TRL or an engine would use the adapter differently."""
     own = adapter_settings(folder)
-    initial = str(own.get("init_lora_weights"))
-    if initial.startswith(CHANGES_BASE):
+    if changes_base(own):
+        initial = own["init_lora_weights"]
         message = (
             f"an adapter with init_lora_weights: {initial} changes the weights of the base model"
         )

@@ -233,14 +233,25 @@ ENGINE_ARGS: Mapping[str, EngineArgs] = {
 }
 
 
+# Values of init_lora_weights with which PEFT changes the base model's weights.
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+
+
 def most_on_cpus(engine: str) -> int | None:
     """The maximum number of engines on a cluster without GPUs; None without a bound."""
     return ENGINE_ARGS[engine].most_on_cpus if engine in ENGINE_ARGS else None
 
 
+def changes_base(lora: Mapping[str, Any]) -> bool:
+    """Whether PEFT also changes the base model's weights, which an adapter's files do not hold."""
+    return str(lora.get("init_lora_weights")).startswith(CHANGES_BASE)
+
+
 def unsupported_lora(engine: str, lora: Mapping[str, Any]) -> str:
     """The first of PEFT's settings that the engine does not apply; empty without one."""
     names = ENGINE_ARGS[engine].unsupported_lora if engine in ENGINE_ARGS else ()
+    if names and changes_base(lora):
+        return "init_lora_weights"
     return next((n for n in names if lora.get(n) not in (None, False, "none", [], {})), "")
 
 

@@ -320,6 +320,23 @@ def test_an_engine_that_applies_adapters_otherwise_cannot_evaluate(
     assert str(caught.value).startswith(place(file, "rank_pattern:"))
 
 
+@pytest.mark.parametrize(
+    "engine", [{"engine": "vllm"}, {"engine": "server", **SERVED}, {"engine": "transformers"}]
+)
+def test_adapters_that_change_the_base_model_are_evaluated_by_the_trainer(
+    tmp_path: Path, engine: dict[str, Any]
+) -> None:
+    """One engine cannot change the base model for each of several checkpoints."""
+    lora = {"r": 4, "init_lora_weights": "gaussian"}
+    small_plan(tmp_path, lora=lora, evaluate=engine)
+    lora["init_lora_weights"] = "pissa_niter_4"
+    small_plan(tmp_path, lora=lora)
+    with pytest.raises(UserError) as caught:
+        small_plan(tmp_path, lora=lora, evaluate=engine)
+    assert caught.value.code == "engine-without-lora-setting"
+    assert str(caught.value).startswith(place(tmp_path / "experiments.yaml", "init_lora_weights:"))
+
+
 @pytest.mark.parametrize("engine", [{"engine": "vllm"}, {"engine": "server", **SERVED}])
 def test_ranks_above_those_of_vllm_cannot_be_evaluated_with_it(
     tmp_path: Path, engine: dict[str, Any]
