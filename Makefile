@@ -86,7 +86,7 @@ pure: install
 
 test: install
 	@echo "make test: lint, types, and the tests in tests/pure and tests/real;" \
-		"about 13 minutes on two cores. make check leaves out tests/real."
+		"about 12 minutes on two cores. make check leaves out tests/real."
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j2 tests types
 
