@@ -39,36 +39,39 @@ def starts_of(
     """
     starts: dict[tuple[Start, str, str, int], ModelSource] = {}
     plans: dict[str, Plan] = {}
-    adapters: dict[tuple[str, str], ModelSource] = {}  # by model and folder
     for axes, variant in source.experiment(name).variants:
         start, grid = variant.start, variant.grid
+        adapters: dict[tuple[str, str], ModelSource] = {}  # by model and folder
         if start is None:
             continue
         if start.from_ and start.from_ not in plans:
             plans[start.from_] = plan_of(start.from_)
-        for model, dataset, seed in product(grid.model, grid.dataset, grid.seed):
+        for model in grid.model:
             with source.located():
-                base = model_source(source.config, model)
-            with source.located(), below("experiments", name, axes=axes):
-                folder, title = Path(start.adapter).expanduser(), start.adapter
-                if start.from_:
-                    cell = _first_cell(plans[start.from_], start, model, dataset, seed)
-                    folder = _cell_adapter(store, cell, start)
-                    title = f"{start.from_}/{start.policy}/s{seed}"
-                if (model, str(folder)) not in adapters:
-                    adapters[model, str(folder)] = _adapted(base, folder)
-                    _check_lora(folder, variant.full_lora(base.target_modules))
-                    _check_uses(folder, variant)
+                base = model_source(source.config, model)  # hashes its files
+            for dataset, seed in product(grid.dataset, grid.seed):
+                with source.located(), below("experiments", name, axes=axes):
+                    folder, title = Path(start.adapter).expanduser(), start.adapter
+                    if start.from_:
+                        cell = _first_cell(plans[start.from_], start, model, dataset, seed)
+                        folder = _cell_adapter(store, cell, start)
+                        title = f"{start.from_}/{start.policy}/s{seed}"
+                    if (model, str(folder)) not in adapters:
+                        adapters[model, str(folder)] = _adapted(base, folder, variant)
                 adapted = adapters[model, str(folder)]
-            starts[start, model, dataset, seed] = replace(adapted, start=title)
+                starts[start, model, dataset, seed] = replace(adapted, start=title)
     return starts
 
 
-def _adapted(model: ModelSource, folder: Path) -> ModelSource:
+def _adapted(model: ModelSource, folder: Path, experiment: Experiment) -> ModelSource:
+    """The model with the adapter of a folder. Raises Problem if the experiment cannot train it."""
     try:
-        return with_adapter(model, folder)
+        adapted = with_adapter(model, folder)
     except UserError as error:
         raise Problem("invalid-start", str(error), "start") from error
+    _check_lora(folder, experiment.full_lora(model.target_modules))
+    _check_uses(folder, experiment)
+    return adapted
 
 
 def _first_cell(plan: Plan, start: Start, model: str, dataset: str, seed: int) -> Cell:
@@ -96,14 +99,14 @@ def _cell_adapter(store: Store, cell: Cell, start: Start) -> Path:
             "start",
             "from",
         )
-    for checked in folder.check():
-        if checked.problem and f"/{FINAL_ADAPTER}/" in checked.path:
-            raise Problem(
-                "unsound-start",
-                f"{checked.path} {checked.problem}: run decile run with -e {start.from_} again",
-                "start",
-                "from",
-            )
+    if folder.final_adapter() is None:
+        raise Problem(
+            "unsound-start",
+            f"the adapter in {folder.place} does not match its hashes: run decile run with -e "
+            f"{start.from_} again",
+            "start",
+            "from",
+        )
     return store.local_path(folder.place, FINAL_ADAPTER)
 
 

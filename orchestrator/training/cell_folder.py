@@ -288,17 +288,28 @@ class CellFolder:
 
     def copy_adapter(self, other: "CellFolder") -> dict[str, FileProof] | None:
         """Copy the adapter of another, finished cell; None if it fails verification."""
-        opened = self.store.open_json(other.place, RESULT)
+        adapter = other.final_adapter()
+        if adapter is None:
+            return None
+        for name, data in adapter.items():
+            self.store.write_bytes(data, self.place, FINAL_ADAPTER, name)
+        return {name: file_proof(data) for name, data in adapter.items()}
+
+    def final_adapter(self) -> dict[str, bytes] | None:
+        """The files of a finished cell's adapter by name; None if one fails verification.
+
+        Empty if the result lists none.
+        """
+        opened = self.store.open_json(self.place, RESULT)
+        if opened is None:
+            return None
         files = {}
         for name in ADAPTER:
-            listed = opened.files.get(f"{FINAL_ADAPTER}/{name}") if opened else None
-            if listed is not None:
-                data = self.store.read_bytes(other.place, FINAL_ADAPTER, name)
-                if file_proof(data) != listed:
+            if (listed := opened.files.get(f"{FINAL_ADAPTER}/{name}")) is not None:
+                files[name] = self.store.read_bytes(self.place, FINAL_ADAPTER, name)
+                if file_proof(files[name]) != listed:
                     return None
-                self.store.write_bytes(data, self.place, FINAL_ADAPTER, name)
-                files[name] = listed
-        return None if opened is None else files
+        return files
 
     def kept_place(self, update: int) -> str:
         """The folder of the adapter that is kept for evaluation after training."""

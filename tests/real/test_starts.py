@@ -106,6 +106,8 @@ def test_an_adapter_that_cannot_be_trained_further_is_refused(
     place = ("cells", first_cell(plan).cell_id)
     assert code(lora={"r": 8}) == "start-with-other-lora"
     assert code(lora={"r": 4, "use_rslora": True}) == "start-with-other-lora"
+    grid = plan.experiment.grid.model_dump() | {"lora.r": [4, 8]}
+    assert code(grid=grid) == "start-with-other-lora"  # of its second value
     assert code(start={"adapter": "nowhere"}) == "invalid-start"
     adapter = store.local_path(*place, "adapter")
     for settings, more, expected in (
