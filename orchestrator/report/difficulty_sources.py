@@ -49,13 +49,14 @@ def source_matrices(plan: Plan, store: Store) -> list[SourceMatrix]:
         pools.setdefault(plan.data_title(spec), []).append(spec)
     matrices = []
     for title, specs in pools.items():
-        # Of models that start from adapters, one per seed, the first.
-        shown = {(spec.model.name, bool(spec.model.start)): spec for spec in reversed(specs)}
+        # A model that starts from adapters has a probe for each.
+        first = {spec.model.name: spec for spec in reversed(specs) if spec.model.start}
+        shown = [s for s in specs if not s.model.start or s is first[s.model.name]]
         ranked = any(cell.difficulty for spec in specs for cell in cells_of(plan.cells, spec))
-        if ranked or len(shown) > 1:
-            values, notes = _values(plan, store, [*reversed(shown.values())])
+        if ranked or len({spec.model.title for spec in shown}) > 1:
+            values, notes = _values(plan, store, shown)
             if len(shown) < len(specs):
-                notes.append(f"the first of {len(specs) - len(shown) + 1} starts is shown")
+                notes.append("of the starts of a model, the first is shown")
             if len(values) > 1:
                 matrices.append(_matrix(title, values, notes))
     return matrices
